@@ -19,8 +19,9 @@ ProfileSettings parse_profile(std::string_view text, std::string_view profile);
 /// Name of the profile in use: AWS_PROFILE, AWS_DEFAULT_PROFILE, else "default".
 std::string profile_name(const EnvironmentMap& environment);
 
-/// What both files say of the profile, the credentials file first. AWS_SHARED_CREDENTIALS_FILE and
-/// AWS_CONFIG_FILE name other files. Files that are not there count as empty.
+/// The settings of both files for the profile, those of the credentials file first.
+/// AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name other files. Files that are not there count
+/// as empty.
 ProfileSettings read_profile(const EnvironmentMap& environment);
 
 }  // namespace entrypoint

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What `train` would be asked to do where it can do nothing.
+/// Throws ConfigError where `train` was started as a part of the job that can do nothing.
 void check_start(const ClusterJob& cluster) {
   if (cluster.cluster == Cluster::kSlurm && !cluster.host_number) {
     throw smp::ConfigError(

@@ -18,9 +18,10 @@ using smp::cluster::ClusterJob;
 /// read_cluster() of these variables and the hostfile that they name. Throws as it does.
 std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment);
 
-/// What resourceconfig.json would say. `own_name` is this machine's, for a launcher outside of the
-/// hosts. Throws ConfigError, in one sentence, where `train` cannot run as it was started: in the
-/// batch script of several nodes, as one of several tasks of a node, or on no node. Pure.
+/// The hosts as resourceconfig.json would name them. `own_name` is this machine's, for a launcher
+/// outside of the hosts. Throws ConfigError, in one sentence, where `train` cannot run as it was
+/// started: in the batch script of several nodes, as one of several tasks of a node, or on no node.
+/// Pure.
 opt_ml::ResourceConfig make_resources(const ClusterJob& cluster, const std::string& own_name);
 
 /// Throws ConfigError unless a tree that has `resources` may run there: as many hosts. Pure.

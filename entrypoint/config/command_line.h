@@ -43,11 +43,11 @@ struct CommandLine {
 CommandLine parse_command_line(std::span<const std::string> arguments);
 CommandLine parse_command_line(int argc, const char* const* argv);
 
-/// What somebody who wrote `train WORD` may have meant, as advice: an option without its dashes, a
-/// script, or else --help.
+/// Advice for somebody who wrote `train WORD`: an option without its dashes, a script, or else
+/// --help.
 std::string nearest_command(const std::string& word);
 
-/// What --help prints: usage, options, examples and the table of variables. Ends in a newline.
+/// The text of --help: usage, options, examples and the table of variables. Ends in a newline.
 std::string help_text();
 
 }  // namespace entrypoint

@@ -67,8 +67,8 @@ Value find_mp_parameters(const JobConfig& job) {
   return found;
 }
 
-/// What differs between the service and other clusters: ports, where machines are shared, and how
-/// long a stop may take.
+/// Sets the ports, where machines are shared, and the time for a stop, which differ between the
+/// service and other clusters.
 void follow_cluster(JobConfig& job) {
   job.master_port = "7777";
   if (!job.hosts_by_cluster) return;
@@ -95,7 +95,7 @@ std::vector<std::string> standing_for_hosts(const ClusterJob& cluster) {
   return hosts;
 }
 
-/// Of a tree that names its hosts, only a contradiction to the cluster matters.
+/// A tree that names its hosts is only checked against the cluster.
 void read_hosts(const opt_ml::Layout& layout, const EnvironmentMap& environment,
                 const std::vector<std::string>& hosts, JobFiles& files) {
   const LaunchOptions options = read_options(environment);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job is: its tree and its environment, read once, checked and put into one value.
+// A job as one value: its tree and its environment, read once and checked.
 #pragma once
 
 #include <filesystem>
@@ -23,11 +23,11 @@ namespace entrypoint {
 /// SAGEMAKER_TRAINING_MODULE of every PyTorch image, Hugging Face's included: what `train` does
 /// itself.
 inline constexpr std::string_view kPyTorchModule = "sagemaker_pytorch_container.training:main";
-/// That by which Amazon's launcher hands a job over to `train` (smdistributed/training.py), which
-/// then does what it would have called.
+/// The module by which Amazon's launcher hands a job over to `train` (smdistributed/training.py),
+/// which then does the work of the module that it stands for.
 inline constexpr std::string_view kHandOverModule = "smdistributed.training:main";
 
-/// Which distributed runners the job asks for; the plan picks one. Names as in hyperparameters.
+/// The distributed runners that the job asks for; the plan picks one. Names as in hyperparameters.
 struct Distribution {
   bool mpi = false;                       ///< sagemaker_mpi_enabled
   bool pytorch_ddp = false;               ///< sagemaker_pytorch_ddp_enabled
@@ -46,7 +46,7 @@ struct Distribution {
   bool current_group_takes_part = false;
 };
 
-/// What the plan needs to know about <base>/code without looking there again.
+/// The content of <base>/code as far as the plan needs it, read once.
 struct CodeFolder {
   std::vector<std::string> entries;     ///< names at the top level, sorted
   bool fetched = false;                 ///< this run has put them there
@@ -138,8 +138,8 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files, Environm
 /// The module of an entry point "-m MODULE"; empty for files.
 std::string module_of_entry_point(const std::string& entry_point);
 
-/// What lies in the code folder now; the entry point as JobConfig names it, or empty. `environment`
-/// says where the image has programs.
+/// Reads the code folder as it is now; the entry point as JobConfig names it, or empty.
+/// `environment` says where the image has programs.
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point,
                           const EnvironmentMap& environment);
 

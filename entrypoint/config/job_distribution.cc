@@ -131,8 +131,8 @@ void check_groups_exist(const JobConfig& job, const Texts& groups) {
   }
 }
 
-/// What the engine's kind of job asks for, unless the job's hyperparameters ask for something: the
-/// launcher of a hostfile runs MPI, the pods of torch run torchrun.
+/// Asks for the runner of the engine's kind of job, unless the job's hyperparameters ask for one:
+/// the launcher of a hostfile runs MPI, the pods of torch run torchrun.
 void follow_engine(const ClusterJob& cluster, Distribution& distribution) {
   const bool chosen = distribution.mpi || distribution.pytorch_ddp ||
                       distribution.torch_distributed || distribution.data_parallel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which hosts work together and who leads them.
+// The hosts that work together, and the one that leads them.
 #pragma once
 
 #include "entrypoint/config/job_config.h"

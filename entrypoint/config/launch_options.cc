@@ -103,7 +103,7 @@ LaunchOptions read_options(const EnvironmentMap& environment) {
 std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment) {
   const smp::VariableSet set(kRows, environment);
   std::vector<std::string> sentences = set.unknown("SM_LAUNCH_");
-  // Of the prefix that is the library's, the names that are like the launcher's one.
+  // The prefix is the library's; only names like the launcher's one are looked for.
   for (std::string& sentence : set.unknown("SMP_EXTRA_")) sentences.push_back(std::move(sentence));
   return sentences;
 }

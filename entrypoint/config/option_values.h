@@ -15,7 +15,7 @@ namespace entrypoint {
 /// An empty list of options, as wide as the help text; the caller adds to it.
 boost::program_options::options_description option_list(const std::string& title);
 
-/// What one command line gives, by option name.
+/// The options that one command line gives, by name.
 class OptionValues {
  public:
   /// Throws ConfigError, with a hint to --help, for options that `known` does not have and for

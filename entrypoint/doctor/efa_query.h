@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of EFA is found by starting libfabric's own program, and by the job's environment.
+// Signs of EFA from libfabric's own program, which is started for that, and from the job's
+// environment.
 #pragma once
 
 #include <chrono>
@@ -16,8 +17,8 @@ namespace entrypoint {
 void ask_libfabric(const std::string& path, EfaProbe& probe,
                    std::chrono::seconds limit = std::chrono::seconds(30));
 
-/// What connects NCCL to libfabric: NCCL_NET_PLUGIN as the job has it, else the plugin's file as
-/// find_nccl_plugin() finds it; empty: none.
+/// The plugin that connects NCCL to libfabric: NCCL_NET_PLUGIN as the job has it, else the file
+/// that find_nccl_plugin() finds; empty: none.
 std::string choose_nccl_plugin(const EnvironmentMap& environment);
 
 }  // namespace entrypoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train --doctor` has to say about one thing, and how it says it. All pure.
+// Findings of `train --doctor`, and their texts. All pure.
 #pragma once
 
 #include <string>

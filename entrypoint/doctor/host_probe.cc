@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kResolver{300};
 
-// What a tool prints; empty when it is not there or fails.
+// The output of a tool; empty when it is not there or fails.
 std::string output_of(const std::vector<std::string>& argv, const std::string& path) {
   if (find_program(argv.front(), path).empty()) return {};
   const Completed done =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train --doctor` sees of the machine: GPUs, fabric, limits and space.
+// The machine as `train --doctor` sees it: GPUs, fabric, limits and space.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace entrypoint {
 
-/// What `import torch` says, once it was really imported.
+/// Facts of torch, once it was really imported.
 struct TorchFacts {
   std::string version;
   std::string cuda;                    ///< the CUDA release it was built for; empty: none
@@ -53,8 +53,8 @@ struct MachineFacts {
 /// --format=csv,noheader`. Pure.
 void read_gpu_query(std::string_view output, MachineFacts& facts);
 
-/// What ask_torch()'s program prints; anything but its JSON object, in the last line, is a problem.
-/// Pure.
+/// Reads the output of ask_torch()'s program; anything but its JSON object, in the last line, is a
+/// problem. Pure.
 TorchFacts read_torch_query(std::string_view output);
 
 /// Imports torch in that interpreter: files alone do not show a missing CUDA library. At most 60 s.

@@ -11,7 +11,7 @@
 
 namespace entrypoint {
 
-/// What the job, as far as it is known, wants of its machine.
+/// The job's demands on its machine, as far as they are known.
 struct MachineNeeds {
   std::string instance_type = "local";
   std::optional<int> processes_per_host;  ///< ranks on this host; nothing: not said

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is installed beside a Python interpreter, found without starting it: importing torch alone
-// would take longer than everything else that the launcher does.
+// Packages beside a Python interpreter, found without starting it: importing torch alone would take
+// longer than everything else that the launcher does.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace entrypoint {
 std::vector<std::filesystem::path> package_folders(const std::filesystem::path& python,
                                                    std::string_view python_path = {});
 
-/// Whether a package or module of that name lies in one of the folders.
+/// True if a package or module of that name lies in one of the folders.
 bool has_package(const std::vector<std::filesystem::path>& folders, std::string_view name);
 
 /// torch.__version__, local part included ("2.11.0+cu130"); empty without torch.

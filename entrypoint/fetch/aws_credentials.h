@@ -47,7 +47,7 @@ class CredentialChain {
   std::vector<std::string> looked_;  ///< one line a place, for the error
 };
 
-/// Whether credentials may be fetched from this address: with TLS from anywhere, without only from
+/// True if credentials may be fetched from this address: with TLS from anywhere, without only from
 /// this host and from the addresses that ECS and EKS use. Pure.
 bool is_trusted_credential_url(std::string_view url);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which host and which URL an AWS request goes to. Pure.
+// Host and URL of a request to AWS. Pure.
 #pragma once
 
 #include <string>

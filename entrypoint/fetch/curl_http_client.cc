@@ -37,7 +37,7 @@ File open_file(const std::filesystem::path& path, const char* mode) {
   return file;
 }
 
-/// What the callbacks fill.
+/// State of one request, filled by callbacks.
 struct Exchange {
   CURL* handle = nullptr;
   HttpResponse response;
@@ -117,7 +117,7 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   std::array<char, CURL_ERROR_SIZE> reason{};
   curl_easy_setopt(handle_, CURLOPT_ERRORBUFFER, reason.data());
   curl_easy_setopt(handle_, CURLOPT_URL, request.url.c_str());
-  // Whatever an answer says: no other protocol, no other host.
+  // No answer leads to another protocol or another host.
   curl_easy_setopt(handle_, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle_, CURLOPT_FOLLOWLOCATION, 0L);
   // Keys may hold "..", and are signed as sent.

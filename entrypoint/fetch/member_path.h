@@ -16,7 +16,7 @@ struct MemberPath {
 /// "../../etc/passwd" is "etc/passwd". The name ends at its first NUL byte.
 MemberPath harmless_path(std::string_view name);
 
-/// Whether a symbolic link at `link` (a harmless path) with this target stays within the folder,
+/// True if a symbolic link at `link` (a harmless path) with this target stays within the folder,
 /// counted by segments. Absolute targets do not.
 bool stays_inside(std::string_view link, std::string_view target);
 

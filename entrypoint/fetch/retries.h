@@ -21,7 +21,7 @@ struct RetryPolicy {
 /// The policy with a sleep that sleeps: about 26 s of waiting in all.
 RetryPolicy patient();
 
-/// Whether the same request may do better later: 408, 429 and the passing ones of 5xx, and S3's
+/// True if the same request may do better later: 408, 429 and the passing ones of 5xx, and S3's
 /// RequestTimeout, which is a 400.
 bool is_passing(const HttpResponse& response);
 

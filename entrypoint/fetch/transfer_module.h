@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What needs libcurl or libarchive, behind one interface: it lives in a shared module of its own,
-// so that jobs that fetch nothing do not even map those libraries.
+// Everything that needs libcurl or libarchive, behind one interface: it lives in a shared module of
+// its own, so that jobs that fetch nothing do not even map those libraries.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is recorded while a job runs, and said at its end: the report of `train --report`, and what
-// is odd about a job that ended well.
+// Records of a running job, and its report at the end; warnings of a job that ended well.
 #pragma once
 
 #include <filesystem>

@@ -59,7 +59,7 @@ JobStatus status_of(const Outcome& outcome, const Supervisor& processes, const O
       .module = context.module,
       .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
   const auto host_of = [&](int rank) {
-    // What mpirun's map says of its ranks counts before the plan.
+    // The map that mpirun printed counts before the plan.
     const std::string host = processes.rank_tags().host_of(rank);
     const auto place = std::ranges::find(context.ranks, rank, &RankPlace::rank);
     return host.empty() && place != context.ranks.end() ? place->host : host;

@@ -18,7 +18,7 @@
 
 namespace entrypoint {
 
-/// What the end is judged by besides the outcome.
+/// Facts by which the end is judged, besides the outcome.
 struct EndContext {
   ExitPolicy policy = ExitPolicy::kOne;
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
@@ -32,10 +32,10 @@ struct EndContext {
   SecretValues secrets;       ///< masked in the failure text
 };
 
-/// Whether the program was aborted (by SIGABRT, or exit code 134 of a shell or mpirun) and
-/// gloo::EnforceNotMet was what ended it: gloo aborts a process whose peers left first, after the
-/// script's work is done, which PyTorch's images have always forgiven. Any other status is a
-/// failure whatever was printed.
+/// True if the program was aborted (by SIGABRT, or exit code 134 of a shell or mpirun) and
+/// gloo::EnforceNotMet ended it: gloo aborts a process whose peers left first, after the script's
+/// work is done, which PyTorch's images have always forgiven. Any other status is a failure,
+/// regardless of the output.
 bool is_gloo_abort(const ExitStatus& status, const OutputRecord& record);
 
 /// The status of a job whose program ended and wrote `output`. Exit code: 0 when it ended well,

@@ -51,8 +51,8 @@ std::string install_error_class(const std::vector<std::string>& argv) {
   return installs_module ? "InstallModuleError" : "InstallRequirementsError";
 }
 
-/// What pip runs with. The index holds a token: it is in nobody else's environment, in no command
-/// line and in no log.
+/// The environment of pip. The index holds a token: it is in nobody else's environment, in no
+/// command line and in no log.
 std::optional<std::vector<std::string>> pip_environment(const JobOutline& outline,
                                                         const Preparation& means) {
   std::vector<std::string> environment =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has to be done on this host before its program starts.
+// Work on this host before its program starts.
 #pragma once
 
 #include <optional>

@@ -32,7 +32,7 @@
 namespace entrypoint {
 namespace {
 
-// What the job left behind gets this long to end by itself.
+// Time for processes that the job left behind to end by themselves.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
 
 fetch::TransferSettings transfer_settings(const JobConfig& job, const JobOutline& outline) {

@@ -34,7 +34,7 @@ void print_plan(bool as_json) {
   std::cout << (as_json ? plan_json(plan) : plan_text(plan));
 }
 
-/// Where the page went, and the verdict.
+/// Writes the report. Returns the page's path and the verdict.
 std::string report_of(const CommandLine& line) {
   report::ReportRequest request{.page = line.page};
   for (const auto& folder : line.folders) request.folders.push_back(report::find_records(folder));

@@ -44,7 +44,7 @@ constexpr InstanceType kInstanceTypes[] = {
     {"ml.trn2.48xlarge", kEfaWithRdma},
 };
 
-/// What all of them have.
+/// Traits that all types share.
 FabricTraits common_traits(const std::vector<std::string>& instance_types) {
   FabricTraits common{.efa = true, .device_rdma = true};
   for (const std::string& type : instance_types) {
@@ -70,7 +70,7 @@ std::string libfabric_offers(const EfaProbe& probe) {
                         : "fi_info is not here or gave no answer";
 }
 
-/// What keeps EFA from being used although it is on, for the reason that `on` tells.
+/// The obstacle to EFA where it is on, for the reason that `on` tells.
 std::optional<EfaProblem> find_problem(const std::string& on, const EfaProbe& probe, bool asked) {
   constexpr const char* kNoDevice = "this container sees no EFA device";
   constexpr const char* kPassDevices =
@@ -167,7 +167,7 @@ EfaDecision decide_efa(const std::vector<std::string>& instance_types, const Efa
   }
   decision.reason = "EFA is on: " + why_on(own_type, probe, wanted);
   decision.problem = find_problem(decision.reason, probe, wanted == EfaSwitch::kOn);
-  // Where no device is, plugins have broken NCCL instead of leaving it to TCP.
+  // Without a device, plugins have broken NCCL instead of leaving it to TCP.
   if (seen && !probe.nccl_plugin.empty()) {
     decision.nccl_plugin = probe.nccl_plugin;
     decision.reason += "; NCCL's plugin: " + probe.nccl_plugin;

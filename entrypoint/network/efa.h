@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of NCCL's and libfabric's settings a machine needs for AWS's EFA network: decided from its
-// instance type, from what is seen on it, and from the user's switch.
+// Settings of NCCL and libfabric that a machine needs for AWS's EFA network: decided from its
+// instance type, from the signs of EFA on it, and from the user's switch.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace entrypoint {
 
-/// What the instance-type table knows.
+/// A row of the table of instance types.
 struct FabricTraits {
   bool efa = false;          ///< has EFA, used through libfabric by NCCL
   bool device_rdma = false;  ///< EFA reads and writes GPU memory itself
@@ -23,7 +23,7 @@ FabricTraits traits_of_instance_type(std::string_view instance_type);
 /// SM_LAUNCH_EFA.
 enum class EfaSwitch { kAuto, kOn, kOff };
 
-/// What was seen on the machine.
+/// Signs of EFA on the machine.
 struct EfaProbe {
   std::vector<std::string> devices;        ///< EFA devices by kernel name, e.g. "rdmap0s6"
   std::vector<std::string> other_devices;  ///< another maker's, or the driver cannot be told
@@ -36,7 +36,7 @@ struct EfaProbe {
   [[nodiscard]] bool sees_efa() const { return !devices.empty() || provider.value_or(false); }
 };
 
-/// How much of EFA is lost.
+/// The part of EFA that is lost.
 enum class EfaLoss {
   kNccl,    ///< it works, but NCCL goes without
   kAll,     ///< nothing can use it here, though it was expected
@@ -71,7 +71,7 @@ EfaDecision decide_efa(const std::vector<std::string>& instance_types, const Efa
 /// has no devices. `provider`, `has_gpus` and `nccl_plugin` are left to the caller.
 EfaProbe probe_efa(const std::filesystem::path& devices = "/sys/class/infiniband");
 
-/// Whether `fi_info` is worth its start: something promises EFA and nothing has shown it yet.
+/// True if `fi_info` is worth its start: something promises EFA and nothing has shown it yet.
 bool should_ask_libfabric(const EfaProbe& probe, const std::vector<std::string>& instance_types,
                           EfaSwitch wanted);
 

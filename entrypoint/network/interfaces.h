@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which network interface the job uses. The configured name is not always there: one SDK writes
-// `ethwe` into containers that have `eth0`.
+// The network interface of the job. The configured name is not always there: one SDK writes `ethwe`
+// into containers that have `eth0`.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Interface {
   bool loopback = false;
   std::vector<std::string> addresses;  ///< of IPv4 and IPv6, in text form
 
-  /// Those that servers of the job listen at: of IPv4, or of IPv6 where that is all there is,
+  /// Addresses that servers of the job listen at: of IPv4, or of IPv6 without any of IPv4,
   /// link-local ones aside.
   [[nodiscard]] std::vector<std::string> listen_addresses() const;
 };

@@ -14,7 +14,7 @@
 
 namespace entrypoint {
 
-/// What a lookup leaves for its asker, who may have stopped waiting.
+/// The answer of a lookup, kept for an asker that may have stopped waiting.
 struct NameLookup::Answer {
   std::mutex mutex;  // guards the two below
   std::condition_variable done_changed;

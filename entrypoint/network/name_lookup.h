@@ -14,7 +14,7 @@ class NameLookup {
  public:
   explicit NameLookup(const std::string& host);
 
-  /// Whether the name has an address, waiting for the answer for at most `timeout`.
+  /// True if the name has an address; waits for the answer for at most `timeout`.
   [[nodiscard]] bool resolves(std::chrono::milliseconds timeout) const;
 
   /// The interface through which the host is reached, by IPv4 where its name has such an address;

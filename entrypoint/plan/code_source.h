@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the user's code comes from: decided here, carried out by fetch/code_fetch.
+// The source of the user's code: decided here, fetched by fetch/code_fetch.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of thing the user's entry point is, and the command that starts it.
+// The kind of the user's entry point, and the command that starts it.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ struct EntryPoint {
   [[nodiscard]] bool is_python() const {
     return kind != EntryPointKind::kCommand && kind != EntryPointKind::kExecutable;
   }
-  /// What it is called in a sentence, where it is no Python.
+  /// The name of its kind in a sentence, for one that is no Python.
   [[nodiscard]] std::string_view program_name() const {
     return kind == EntryPointKind::kCommand ? "a command" : "an executable";
   }

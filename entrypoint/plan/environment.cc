@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 14> kHostVariables = {
     "SM_CURRENT_INSTANCE_GROUP_HOSTS", "SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS",
     "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV", "CURRENT_HOST", "SM_CURRENT_HOST_RANK",
     "OMP_NUM_THREADS",
-    // What an interface is called may differ between hosts.
+    // Names of interfaces may differ between hosts.
     "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"};
 
 bool is_identifier(std::string_view name) {

@@ -51,7 +51,7 @@ JobEnvironment make_environment(const EnvironmentInput& input);
 /// SM_HP_NAME, by which user code gets a hyperparameter.
 std::string hyperparameter_variable(std::string_view name);
 
-/// Whether the variable tells one host from another, so that the master's value must not reach the
+/// True if the variable tells one host from another, so that the master's value must not reach the
 /// ranks of other hosts.
 bool is_host_variable(std::string_view name);
 

@@ -20,7 +20,7 @@ struct ExtraCertificates {
   /// Names of the variables that are to say `joined`: by them Python, requests, curl, botocore and
   /// pip find a PEM file.
   std::vector<std::string> variables;
-  /// Those of them that the user has set to another file; they stay.
+  /// Variables of this kind that the user has set to another file; they stay.
   std::vector<std::string> kept;
 };
 

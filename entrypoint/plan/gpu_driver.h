@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which NVIDIA drivers run which CUDA. A container brings CUDA, its host the driver.
+// NVIDIA drivers and the CUDA that they run. A container brings CUDA, its host the driver.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ int oldest_driver(std::string_view cuda);
 /// The family of a driver's version, 580 of "580.65.06"; 0 for another text.
 int driver_family(std::string_view version);
 
-/// What to say of a driver that is too old for `torch` ("2.11.0+cu130"); none when it will do or
+/// The warning of a driver that is too old for `torch` ("2.11.0+cu130"); none when it will do or
 /// when either is unknown.
 std::optional<std::string> driver_warning(std::string_view driver, std::string_view torch);
 

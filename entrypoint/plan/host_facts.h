@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan has to know about the machine. Gathered once by doctor/host_probe, given by tests.
+// Facts of the machine that the plan needs. Gathered once by doctor/host_probe, given by tests.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ struct HostFacts {
   std::filesystem::path launcher;       ///< this binary, absolute
 };
 
-/// Where /dev/shm is small: its size, what becomes of shared tensors, and what to do. `environment`
+/// The warning of a small /dev/shm: its size, the fate of shared tensors, and advice. `environment`
 /// is the job's. Pure.
 std::optional<std::string> shared_memory_warning(const EnvironmentMap& environment,
                                                  const HostFacts& facts);
 
-/// What a process that a bus error ended has to know: how much shared memory there is. Pure; empty
-/// where that is not known.
+/// The size of shared memory and advice, for a process that a bus error ended. Pure; empty where
+/// the size is not known.
 std::string shared_memory_text(const HostFacts& facts);
 
 }  // namespace entrypoint

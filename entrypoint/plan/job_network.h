@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the hosts of a job find and talk to each other: interface, master's address, EFA.
+// The network between the hosts of a job: interface, master's address, EFA.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is decided of a job before its code is there, and does not depend on it.
+// Decisions on a job that do not depend on its code, made before the code is there.
 #pragma once
 
 #include <optional>

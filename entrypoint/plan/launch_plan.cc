@@ -107,7 +107,7 @@ StartCheck make_check(const JobConfig& job, const HostFacts& facts, const JobOut
   return {.argv = std::move(command.argv), .fails_job = job.options.check == CheckPolicy::kStrict};
 }
 
-/// Of the hyperparameters for which the command line has no room.
+/// Warnings of the hyperparameters for which the command line has no room.
 Words left_out_warnings(const JobOutline& outline) {
   Words warnings;
   for (const std::string& name : outline.arguments.left_out) {

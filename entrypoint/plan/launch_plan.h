@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train` intends to do on this host: a value made by pure functions, printed by `--plan` and
+// The intention of `train` on this host: a value made by pure functions, printed by `--plan` and
 // carried out by job/run.
 #pragma once
 

@@ -11,7 +11,8 @@ namespace {
 constexpr std::array kCredentials = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
                                      "AWS_SESSION_TOKEN"};
 
-// What finds credentials and region in other ways, when the job's environment has it.
+// Variables by which credentials and region are found in other ways, when the job's environment has
+// them.
 constexpr std::array kAwsNames = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                                   "AWS_CONTAINER_CREDENTIALS_FULL_URI",
                                   "AWS_CONTAINER_AUTHORIZATION_TOKEN",

@@ -26,7 +26,7 @@ struct CustomMpiOptions {
   std::optional<std::string> nccl_debug;  ///< value of --NCCL_DEBUG, which is ours, not mpirun's
 };
 
-/// Where options come from that no hyperparameter names.
+/// The source of options, for messages, unless another one is named.
 inline constexpr std::string_view kMpiOptionsSource =
     "hyperparameter \"sagemaker_mpi_custom_mpi_options\"";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mpirun lines of all runners are made with: each option once, the user's winning.
+// The mpirun lines of all runners: each option once, the user's winning.
 #pragma once
 
 #include <filesystem>
@@ -46,7 +46,7 @@ class MpirunLine {
   void add_interface();
   /// NCCL's interface and verbosity; --NCCL_DEBUG among the custom options wins.
   void export_nccl();
-  /// What libfabric and NCCL need for EFA; nothing when it is off.
+  /// Variables of libfabric and NCCL for EFA; none when EFA is off.
   void export_fabric();
   /// LD_LIBRARY_PATH and PATH.
   void export_search_paths();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where files of output/intermediate go while the job runs.
+// The destination of files of output/intermediate while the job runs.
 #pragma once
 
 #include <optional>

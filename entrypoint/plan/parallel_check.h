@@ -13,7 +13,7 @@
 
 namespace entrypoint {
 
-/// Where one rank runs, and who it is in the model-parallel grid.
+/// The host of one rank, and its place in the model-parallel grid.
 struct RankPlace {
   struct Grid {
     int pp = 0;
@@ -39,7 +39,7 @@ struct ParallelSettings {
 /// ConfigError with the words of `smp.init` for unknown, mistyped and contradictory ones.
 ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner);
 
-/// Of settings that need several processes, where a plain one a host is started.
+/// The warning of settings that need several processes, for a job that starts a plain one a host.
 std::optional<std::string> one_process_warning(
     const std::optional<smp::topology::ParallelConfig>& config);
 

@@ -10,8 +10,8 @@
 namespace entrypoint {
 namespace {
 
-/// What a launcher around us told its ranks: processes of another launcher inside would take
-/// themselves for its.
+/// Variables by which a launcher around us knows its ranks: processes of another launcher inside
+/// would take themselves for its ranks.
 std::vector<std::string> outer_rank_variables(const JobConfig& job) {
   std::vector<std::string> names;
   if (!job.cluster || job.cluster->cluster != Cluster::kSlurm) return names;

@@ -17,7 +17,7 @@ struct ProgramEnvironment {
   /// All of them, those of `job` first, in table order. Variables of our own environment that are
   /// not named here are inherited.
   std::vector<Variable> variables;
-  /// Those of `variables` that are this host's own (SM_CURRENT_HOST, SM_NUM_GPUS, …), and
+  /// Variables of `variables` that are this host's own (SM_CURRENT_HOST, SM_NUM_GPUS, …), and
   /// OMP_NUM_THREADS, the share of the host's CPUs of one rank. mpirun does not carry them to other
   /// hosts: each host's `train` gives them to the ranks that start there. Empty without mpirun.
   std::vector<Variable> host_variables;

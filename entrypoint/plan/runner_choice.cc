@@ -27,7 +27,7 @@ constexpr std::array kCandidates = {
               Runner::kSmddp},
 };
 
-/// What the variable names; null for a plain process.
+/// The candidate that the variable names; null for a plain process.
 const Candidate* wished(RunnerWish wish) {
   switch (wish) {
     case RunnerWish::kMpi:
@@ -81,7 +81,7 @@ void warn_of_unequal_hosts(const JobConfig& job, RunnerChoice& choice) {
   }
 }
 
-/// Of a job whose runner the variable names.
+/// Notes flags that have no effect beside the variable.
 void tell_what_is_overridden(const JobConfig& job, const Candidate* taken, RunnerChoice& choice) {
   for (const Candidate& other : kCandidates) {
     if (&other == taken || !(job.distribution.*other.wanted)) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which runner starts the user's program, over which hosts, and what this host does for it.
+// The runner that starts the user's program, its hosts, and this host's part in it.
 #pragma once
 
 #include <string>

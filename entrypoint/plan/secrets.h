@@ -14,7 +14,7 @@ namespace entrypoint {
 
 inline constexpr std::string_view kMask = "******";
 
-/// Whether a name (variable, hyperparameter, option) says that its value is secret: it holds
+/// True if a name (variable, hyperparameter, option) says that its value is secret: it holds
 /// SECRET, PASSWORD, TOKEN, PRIVATE, CREDENTIAL, CREDS, API_KEY, APIKEY or ACCESS_KEY as whole
 /// words, in any case, with any of `-_. ` between words. `tokenizer` and `max_tokens` are not.
 bool is_secret_name(std::string_view name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process ended, as a value, and the three numbers made from it.
+// The end of a process, as a value, and the three numbers made from it.
 #pragma once
 
 namespace entrypoint {
@@ -10,10 +10,10 @@ struct ExitStatus {
 
   [[nodiscard]] bool ok() const { return code == 0 && signal == 0; }
 
-  /// What a shell would say: 128 + N for signal N.
+  /// The exit code of a shell: 128 + N for signal N.
   [[nodiscard]] int shell_code() const { return signal != 0 ? 128 + signal : code; }
 
-  /// What the failure file's ExitCode line says: -N for signal N.
+  /// The number in the failure file's ExitCode line: -N for signal N.
   [[nodiscard]] int failure_code() const { return signal != 0 ? -signal : code; }
 
   bool operator==(const ExitStatus&) const = default;

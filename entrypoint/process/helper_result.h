@@ -11,7 +11,7 @@
 
 namespace entrypoint {
 
-/// What the helper's work reports: its result or its error, as one text.
+/// Wraps `work`: its result or its error, as one text.
 std::function<std::string()> reporting(std::function<std::string()> work);
 
 /// The result out of such a text. Throws ConfigError and HostError as the work did, and HostError

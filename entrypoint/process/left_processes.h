@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What still runs when the script has ended, and is ended with it: training in the background of a
-// shell script, above all.
+// Processes that still run when the script has ended, and are ended with it: training in the
+// background of a shell script, above all.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher asks of the operating system: start processes, wait, signal. The real one is
+// The operating system as the launcher needs it: start processes, wait, signal. The real one is
 // supervisor.h; tests bring their own.
 #pragma once
 
@@ -31,7 +31,7 @@ struct StopStep {
   bool operator==(const StopStep&) const = default;
 };
 
-/// Where a process's two streams go.
+/// The destination of a process's two streams.
 enum class Output {
   kStream,   ///< live to our own streams, rank tags rewritten, remembered for the failure text
   kCollect,  ///< kept for collected(), shown to nobody
@@ -91,7 +91,7 @@ class ProcessRunner {
   /// The first stop signal (SIGTERM, SIGINT, SIGHUP) that came, or 0.
   [[nodiscard]] virtual int stop_signal() const = 0;
 
-  /// What Wake::kUserSignal told last.
+  /// The signal of the last Wake::kUserSignal.
   [[nodiscard]] virtual int user_signal() const = 0;
 };
 

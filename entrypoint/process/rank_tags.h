@@ -25,7 +25,7 @@ struct RankTag {
 /// The tag at the start of `line`, if there is one.
 std::optional<RankTag> parse_rank_tag(std::string_view line, TagEnd end = TagEnd::kColon);
 
-/// Where the ranks of a job run, and the tags that say so: `[1,mpirank:R,HOST]<stdout>`, the shape
+/// The hosts of a job's ranks, and the tags that name them: `[1,mpirank:R,HOST]<stdout>`, the shape
 /// that log filters know. At first ranks are taken to lie block by block, as `-map-by slot` puts
 /// them; the map that mpirun prints (--display-map) then corrects that, for users may map
 /// otherwise.

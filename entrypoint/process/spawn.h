@@ -66,7 +66,7 @@ std::string_view value_of(std::span<const std::string> environment, std::string_
 /// This process's own environment as a list of NAME=value.
 std::vector<std::string> current_environment();
 
-/// What waitpid() stored, as a value.
+/// The status that waitpid() stored, as a value.
 ExitStatus from_wait_status(int status);
 
 /// Reaps `pid` and says how it ended. Blocks: only for processes that are known to end.

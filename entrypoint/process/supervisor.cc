@@ -170,8 +170,8 @@ Wake Supervisor::wait(Deadline deadline) {
       stop_unreported_ = false;
       return Wake::kStopRequested;
     }
-    // What a process wrote comes out before anybody speaks of its end; a stuck reader may not hold
-    // that up for long.
+    // Output of a process comes out before its end is told; a stuck reader may not hold that up for
+    // long.
     const Deadline drained_by = last_end_ + kDrainAfterExitHeldBack;
     const bool drains = end_unreported_ && has_pending_output() && Clock::now() < drained_by;
     if (end_unreported_ && !drains) {

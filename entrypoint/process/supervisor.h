@@ -29,7 +29,7 @@ namespace entrypoint {
 /// object per process at a time. Its destructor kills what still runs and puts signals back.
 class Supervisor final : public ProcessRunner {
  public:
-  /// Where streamed output goes. The descriptors stay the caller's.
+  /// Destinations of streamed output. The descriptors stay the caller's.
   struct Streams {
     int out = STDOUT_FILENO;
     int err = STDERR_FILENO;
@@ -43,7 +43,7 @@ class Supervisor final : public ProcessRunner {
 
   /// The job's stderr goes to our stdout (SM_LAUNCH_MERGE).
   void merge_streams(bool merge) { merge_ = merge; }
-  /// What is started from now on is an mpirun of these ranks.
+  /// Programs that are started from now on are an mpirun of these ranks.
   void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
   /// Gets each piece of a line that is streamed, and the tag of its rank where it has one. It must
   /// live as long as this, and be fast.
@@ -59,7 +59,7 @@ class Supervisor final : public ProcessRunner {
   [[nodiscard]] int stop_signal() const override { return stop_signal_; }
   [[nodiscard]] int user_signal() const override { return user_signal_; }
 
-  /// What the script left behind (left_processes.h), our own children apart.
+  /// Processes that the script left behind (left_processes.h), our own children apart.
   [[nodiscard]] std::vector<LeftProcess> left_processes() const;
 
   /// Ends every process below us: SIGTERM, after `grace` SIGKILL. Blocks for at most `grace` and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How busy a host is while a job runs, read from /proc into a file beside the ranks' records. So
-// there is something to see of scripts that do not use smp, too.
+// Load of a host while a job runs, read from /proc into a file beside the ranks' records. So there
+// is something to see of scripts that do not use smp, too.
 #pragma once
 
 #include <filesystem>

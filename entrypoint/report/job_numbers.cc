@@ -72,7 +72,7 @@ RankNumbers numbers_of_rank(const RankRecord& record) {
   return numbers;
 }
 
-/// How the memory of a rank went on growing once it trained: a leak grows through the whole job.
+/// Growth of a rank's memory once it trained: a leak grows through the whole job.
 std::optional<JobNumbers::Growth> growth_of(const RankRecord& record) {
   constexpr std::size_t kFewReadings = 8;
   const auto& readings = record.memory;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rules judge by: a job's record in a few numbers. Pure.
+// A job's record in a few numbers, by which the rules judge. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace entrypoint::report {
 
-/// Of the later steps of one rank: shares of their time, 0 to 1.
+/// The later steps of one rank: shares of their time, 0 to 1.
 struct RankNumbers {
   int rank = 0;
   std::string host;
@@ -32,7 +32,7 @@ struct RankNumbers {
   std::int64_t bytes = 0;  ///< sent, a step
 };
 
-/// Of a job that trained; `ranks` has those with steps alone.
+/// Numbers of a job that trained; `ranks` has those with steps alone.
 struct JobNumbers {
   std::vector<RankNumbers> ranks;
   std::int64_t steps = 0;         ///< of the first rank, or the last one that the script told of

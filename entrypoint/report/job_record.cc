@@ -73,7 +73,7 @@ void keep_one_job(JobRecord& job) {
                   jobs.size(), named(dropped)));
 }
 
-/// What groups of smddp sent, of ranks that recorded nothing else of the kind.
+/// Adds the traffic of smddp's groups, of ranks that recorded nothing else of the kind.
 void add_groups(JobRecord& job, std::vector<RankRecord> groups) {
   std::set<int> recorded;
   for (const RankRecord& rank : job.ranks) recorded.insert(rank.rank);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks and hosts of a job recorded, from the files of one or several folders.
+// Records of all ranks and hosts of a job, from the files of one or several folders.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace entrypoint::report {
 
-/// How `train` saw the job end; only in the report that it writes itself.
+/// The job's end as `train` saw it; only in the report that `train` writes itself.
 struct JobEnd {
   int exit_code = 0;
   std::string failure;                  ///< the text of the failure file; empty: it succeeded

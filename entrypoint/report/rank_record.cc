@@ -69,7 +69,7 @@ class Reader {
     for (const json& name : header["columns"]) columns_.push_back(place_of(name));
   }
 
-  /// Where a column goes; null: unknown here, as of a later program.
+  /// The member for a column; null: unknown here, as a column of a later program.
   static std::int64_t StepLine::*plain(std::string_view name) {
     if (name == "step") return &StepLine::step;
     if (name == "steps") return &StepLine::steps;

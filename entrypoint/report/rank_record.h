@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank recorded, read back in bounded memory (docs/reference/file_formats.md).
+// The record of one rank, read back in bounded memory (docs/reference/file_formats.md).
 #pragma once
 
 #include <cstdint>

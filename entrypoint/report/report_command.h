@@ -24,7 +24,8 @@ struct ReportRequest {
 /// cannot be written.
 std::string write_report(const ReportRequest& request);
 
-/// Of a folder that somebody names: the records itself, or where a job keeps them below it.
+/// The folder of records for one that somebody names: the folder itself, or where a job keeps them
+/// below it.
 std::filesystem::path find_records(const std::filesystem::path& folder);
 
 }  // namespace entrypoint::report

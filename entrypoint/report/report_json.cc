@@ -99,7 +99,7 @@ json series_json(const RankRecord& record) {
   return {{"rank", record.rank}, {"points", points}};
 }
 
-/// Of many ranks those whose steps compute longest and shortest.
+/// All ranks, or of many those whose steps compute longest and shortest.
 std::vector<const RankRecord*> ranks_with_series(const JobRecord& job) {
   std::vector<const RankRecord*> ranks;
   for (const RankRecord& record : job.ranks) {
@@ -115,7 +115,7 @@ std::vector<const RankRecord*> ranks_with_series(const JobRecord& job) {
   return ranks;
 }
 
-/// What a microbatch takes of an activity on one rank [ns], the mean of the step's.
+/// Time of a microbatch for an activity on one rank [ns], the mean of the step's.
 std::int64_t mean_work(const JobRecord& job, std::int64_t step, Activity activity,
                        std::int64_t microbatches) {
   std::int64_t sum = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the page shows, as one JSON object that it also carries for other programs to take out
-// (docs/reference/file_formats.md). Pure.
+// The content of the page, as one JSON object that the page also carries for other programs to take
+// out (docs/reference/file_formats.md). Pure.
 #pragma once
 
 #include <span>

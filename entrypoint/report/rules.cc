@@ -63,15 +63,15 @@ bool short_job(const JobRecord& job, const JobNumbers& numbers, const Rule& rule
   return true;
 }
 
-/// Whether ranks spend as much of their time on it as the rule says; that is what it costs.
+/// True if ranks spend as much of their time on it as the rule says; that is its cost.
 bool takes_its_share(const JobNumbers& numbers, double RankNumbers::*what, const Rule& rule,
                      Finding& finding) {
   finding.cost = numbers.mean(what);
   return finding.cost >= rule.threshold;
 }
 
-/// What a rank of the stage computes in a step [ms], the median of them; without `but`, if that is
-/// one. 0 where there is no other.
+/// Time that a rank of the stage computes in a step [ms], the median of the ranks; without `but`,
+/// if that is one. 0 where there is no other.
 double compute_of_stage(const JobNumbers& numbers, int stage, const RankNumbers* but = nullptr) {
   std::vector<double> all;
   for (const RankNumbers& rank : numbers.ranks) {
@@ -148,7 +148,7 @@ bool partition(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& 
   return true;
 }
 
-/// What a pipeline of equal stages cannot use: it fills and drains.
+/// The share of time that a pipeline of equal stages cannot use: it fills and drains.
 double least_bubble(const JobNumbers& numbers) {
   const auto stages = static_cast<double>(numbers.stages);
   return (stages - 1) / (static_cast<double>(numbers.shape.microbatches) + stages - 1);
@@ -177,7 +177,7 @@ bool network(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& ru
   const double gathered = numbers.mean(&RankNumbers::gathered);
   const double reduced = numbers.mean(&RankNumbers::reduced);
   const double exchanged = numbers.mean(&RankNumbers::exchanged);
-  // Of a pipeline's waiting what neither its shape nor its balance explains.
+  // The part of a pipeline's waiting that neither its shape nor its balance explains.
   double transfers = 0;
   if (numbers.stages > 1) {
     double most = 0;
@@ -328,7 +328,7 @@ std::vector<Finding> judge(const JobRecord& job, const JobNumbers& numbers) {
     Finding finding{.rule = rule.name};
     if (!rule.judge(job, numbers, rule, finding)) continue;
     findings.push_back(std::move(finding));
-    // Of so few steps nothing else can be said.
+    // So few steps say nothing else.
     if (rule.name == "short") break;
   }
   std::ranges::stable_sort(findings, std::ranges::greater(), &Finding::cost);

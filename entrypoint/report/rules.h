@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bounds a job, in words: each rule looks at its numbers, and says what it found, how much of
-// the time it costs, and what to change. Pure.
+// Rules on the bounds of a job, in words: each looks at the job's numbers, and says what it found,
+// how much of the time it costs, and what to change. Pure.
 #pragma once
 
 #include <span>
@@ -31,7 +31,7 @@ struct Rule {
 /// All of them, for the documentation, too.
 std::span<const Rule> rules();
 
-/// What bounds the job first; never empty: a job that is fine is told so.
+/// Findings, the one that bounds the job most first; never empty: a job that is fine is told so.
 std::vector<Finding> judge(const JobRecord& job, const JobNumbers& numbers);
 
 }  // namespace entrypoint::report

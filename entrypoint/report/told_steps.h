@@ -28,9 +28,9 @@ struct ToldSteps {
   std::vector<ToldStep> steps;
 };
 
-/// What a line of output says of a step: the numbers behind the words step (or iteration) and loss,
-/// as in "step 12: loss 0.43", "Iter 3/10 loss=1.2e-3" and "{'loss': 0.5, 'step': 7}". A line
-/// without a loss tells nothing.
+/// A line of output about a step: the numbers behind the words step (or iteration) and loss, as in
+/// "step 12: loss 0.43", "Iter 3/10 loss=1.2e-3" and "{'loss': 0.5, 'step': 7}". A line without a
+/// loss tells nothing.
 struct ToldLine {
   std::optional<std::int64_t> step;
   std::optional<double> loss;
@@ -59,7 +59,7 @@ class StepLog {
   std::int64_t kept_ = 0;
 };
 
-/// What StepLog wrote; lines that cannot be read are left out.
+/// Reads the file of a StepLog; lines that cannot be read are left out.
 ToldSteps read_step_log(const std::filesystem::path& file);
 
 /// A file of SMP_METRICS, or one in its format: JSON objects with step, seconds and loss.

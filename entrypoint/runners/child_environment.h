@@ -26,9 +26,10 @@ std::vector<std::string> planned_environment(const ProgramEnvironment& plan,
 void save_rank_environment(const std::filesystem::path& folder, const ProgramEnvironment& plan,
                            std::span<const std::string> planned);
 
-/// What a rank's program gets: what this host's `train` saved, over it what mpirun brought
-/// (`current`), over it what belongs to this host. Variables of the ssh session itself do not
-/// count. Pure but for reading the two files; without them the result is `current`.
+/// The environment of a rank's program: the one that this host's `train` saved, over it the
+/// variables that mpirun brought (`current`), over them those of this host. Variables of the ssh
+/// session itself do not count. Pure but for reading the two files; without them the result is
+/// `current`.
 std::vector<std::string> rank_environment(const std::filesystem::path& folder,
                                           std::vector<std::string> current);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this host does to have the job's program run: between the plan and its outcome.
+// The start of the job's program on this host, between the plan and its outcome.
 #pragma once
 
 #include <chrono>

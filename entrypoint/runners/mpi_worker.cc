@@ -49,7 +49,7 @@ MpiWorker::MpiWorker(const JobOutline& outline, JobSettings settings, ProcessRun
 
 std::optional<Outcome> MpiWorker::connect() {
   connects_ = true;
-  // Of an earlier run in this container; it would end this one at once.
+  // The file of an earlier run in this container would end this one at once.
   std::error_code ignored;
   std::filesystem::remove(job_status_path(choice_.master, settings_.cluster_job), ignored);
   save_rank_environment(keys_.folder().path(), outline_.environment,
@@ -60,7 +60,7 @@ std::optional<Outcome> MpiWorker::connect() {
   sshd_ = start_sshd(processes_, keys_.folder(), settings_);
   const WatchRequest watched{.hosts = {choice_.master}, .port = settings_.ssh_port};
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
-  // Who handed its key over has its sshd; of another master nothing is known yet.
+  // A master that handed its key over has its sshd; of another one nothing is known yet.
   const bool is_up = !keys_.is_mounted();
   watch_ = processes_.start(
       HelperProcess{.name = "watch master", .work = [watched, deadline, is_up] {

@@ -20,7 +20,7 @@ class MpiWorker final : public JobRunner {
   std::optional<Outcome> connect() override;
   /// Waits for the master's word, and returns it. Throws HostError when the master vanishes.
   Outcome run(const std::vector<std::string>& argv) override;
-  /// Of a host that failed before connect(): waits for the master, up to the job's worker timeout,
+  /// On a host that failed before connect() waits for the master, up to the job's worker timeout,
   /// to tell it. After connect() the master knows.
   void announce(const JobStatus& status) override;
 

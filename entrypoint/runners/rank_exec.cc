@@ -57,7 +57,7 @@ std::vector<std::string> whole_command(const RankRequest& request) {
 
 void leave_out_sleeping_transport(std::vector<std::string>& environment) {
   constexpr const char* kTransports = "OMPI_MCA_btl";
-  // What our own -mca option says; the documented command line stays as scripts know it.
+  // The value of our own -mca option; the documented command line stays as scripts know it.
   if (value_of(environment, kTransports) == "^openib") {
     set_variable(environment, kTransports, "^openib,ofi");
   }

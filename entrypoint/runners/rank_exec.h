@@ -10,7 +10,8 @@
 
 namespace entrypoint {
 
-/// How the user's SIGUSR1 comes through mpirun, which forwards it like SIGUSR1 and SIGUSR2.
+/// The signal that stands for the user's SIGUSR1 on its way through mpirun, which forwards it like
+/// SIGUSR1 and SIGUSR2.
 inline constexpr int kUserSignal1OverMpi = SIGALRM;
 
 struct RankRequest {

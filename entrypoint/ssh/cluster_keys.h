@@ -26,7 +26,7 @@ class ClusterKeys {
   [[nodiscard]] const std::string& job_key() const { return job_key_; }
   [[nodiscard]] const std::filesystem::path& ssh_config() const { return ssh_config_; }
 
-  /// Who may log in here: the holder of `job_key`, from `addresses` (any, if there are none).
+  /// Lets the holder of `job_key` log in here, from `addresses` (any, if there are none).
   void authorize(const std::string& job_key, const std::vector<std::string>& addresses);
 
  private:

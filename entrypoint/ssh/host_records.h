@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the other hosts recorded of a job, for the report that one of them writes. Each host keeps
-// its records where its own tree is; a link in its folder of the job leads there.
+// Records of the other hosts of a job, for the report that one of them writes. Each host keeps its
+// records where its own tree is; a link in its folder of the job leads there.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,8 @@
 
 namespace entrypoint {
 
-/// Where this host's ranks and its launcher record; empty where the job has no report.
+/// The folder in which this host's ranks and its launcher record; empty where the job has no
+/// report.
 std::filesystem::path records_folder(const ProgramEnvironment& environment);
 
 /// Lets the master find `records`, those of this host, below the job's `folder`.

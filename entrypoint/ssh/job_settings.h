@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job takes from the launcher's options and the host, on all its ways.
+// Settings of a job from the launcher's options and the host, for all its ways.
 #pragma once
 
 #include <chrono>

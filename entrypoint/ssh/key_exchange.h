@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the hosts of a job come to trust each other's ssh keys when none were mounted.
+// Exchange of ssh keys, by which the hosts of a job come to trust each other when none were
+// mounted.
 //
 // Every host makes a host key of its own. Until it knows the master's key, a worker listens on the
 // port that its sshd will have; the master connects to each worker. Lines of text, each ending in a
@@ -61,7 +62,7 @@ void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::
                    std::string_view job, std::string_view job_key,
                    const std::function<void(const std::string& host_key)>& pin);
 
-/// What a line `failed` for `host` of `job` says; none: it is another line, or of another job.
+/// Reads a line `failed` for `host` of `job`; none: it is another line, or of another job.
 std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,
                                            std::string_view job);
 
@@ -76,11 +77,12 @@ struct ExchangeRequest {
   std::string master;  ///< its name, for messages
   std::string job;     ///< job_digest()
   std::string host_key;
-  /// Where the master may come from; asked anew for each connection, for names appear late.
+  /// Addresses that the master may come from; asked anew for each connection, for names appear
+  /// late.
   std::function<std::vector<tcp::Address>()> master_addresses;
 };
 
-/// Of the two one is there.
+/// Either a key or a failure.
 struct Received {
   std::string key;                   ///< the master's
   std::optional<JobStatus> failure;  ///< the master's: no rank will ever start

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the nodes of a multi-node job of AWS Batch learn each other's addresses: the engine tells all
-// of them the main node's alone, so they report to it.
+// Reports by which the nodes of a multi-node job of AWS Batch learn each other's addresses: the
+// engine tells all of them the main node's alone.
 //
 // The main node M listens on the port that its sshd will have; each other node W connects and stays
 // connected until all have come. Lines of text, each ending in a newline, of at most 1024 bytes but

@@ -16,7 +16,8 @@
 namespace entrypoint {
 namespace {
 
-/// What sshd needs to serve as root: other users to change to, and an empty folder.
+/// Makes what sshd needs to serve as root, an empty folder, and checks that there are other users
+/// to change to.
 void prepare_root() {
   long inside = 0, outside = 0, count = 0;
   std::ifstream users("/proc/self/uid_map");

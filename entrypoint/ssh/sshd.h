@@ -28,7 +28,7 @@ struct SshdSettings {
   std::vector<std::string> session_environment;
 };
 
-/// Those of `environment` that a session needs before anything of ours runs in it.
+/// The variables of `environment` that a session needs before anything of ours runs in it.
 std::vector<std::string> session_environment(const std::vector<std::string>& environment);
 
 /// Pure: sshd_config.

@@ -77,7 +77,7 @@ class Cluster:
 
     @property
     def base(self) -> Path:
-        """Where every host sees its own tree, as /opt/ml in a container."""
+        """The folder in which every host sees its own tree, as /opt/ml in a container."""
         return self.folder / "opt_ml"
 
     def command(

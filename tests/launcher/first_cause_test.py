@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one rank fails and the others lose it, the job's failure is that rank's."""
+"""The failure of a job in which one rank fails and the others lose it is that rank's."""
 
 from __future__ import annotations
 

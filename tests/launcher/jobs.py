@@ -63,7 +63,7 @@ def train_binary() -> Path:
 
 
 def job_environment(**more: str) -> dict[str, str]:
-    """What a container would have: no settings of this machine's user or of pytest."""
+    """The environment of a container: no settings of this machine's user or of pytest."""
     keep = ("HOME", "LANG", "USER")
     base = {name: os.environ[name] for name in keep if name in os.environ}
     base["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"

@@ -17,7 +17,7 @@ from cluster import two_hosts
 from jobs import ROOT, free_port, job_environment, make_trees, train_binary
 from runners import ALL_REDUCE_SMDDP, SMDDP, processes
 
-# What a rank of smp would record: 20 steps of 100 ms.
+# The record of a rank of smp: 20 steps of 100 ms.
 RECORDING = """
 import json, os, pathlib
 rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
@@ -35,7 +35,7 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-# What holds it up is the word behind it.
+# Runs a job that is held up by the activity that the next word names.
 BOUNDED = (ROOT / "tests" / "mpi" / "jobs" / "bounded.py").read_text()
 needs_hosts = pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
 

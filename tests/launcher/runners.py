@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the runners share: what a runner lacks here, its hyperparameters, scripts that
-tell who they are."""
+"""Tools of the tests of runners: what a runner lacks here, its hyperparameters, scripts that tell
+who they are."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def library() -> Path:
 
 
 def told(result: Result) -> list[dict[str, str]]:
-    """What the ranks said of themselves, by rank."""
+    """The ranks' words about themselves, by rank."""
     lines = [line.split("told ", 1)[1] for line in result.out.splitlines() if "told " in line]
     return sorted((json.loads(line) for line in lines), key=lambda one: int(one["RANK"] or -1))

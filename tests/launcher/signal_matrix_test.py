@@ -83,7 +83,7 @@ class Marked:
 
 
 def lines(text: str, word: str) -> list[str]:
-    """What the ranks said, mpirun's tags taken off."""
+    """The ranks' lines, mpirun's tags taken off."""
     return [line.split(">:")[-1] for line in text.splitlines() if f"{word} " in line]
 
 
@@ -157,7 +157,7 @@ def test_a_stop_while_ranks_are_starting_ends_the_job_soon(
     marked = Marked()
     running = start(tree, **marked.environment)
     deadline = time.monotonic() + 20
-    # How far the job is: mpirun (which names the others), one shim, both, the interpreters.
+    # Progress of the job: mpirun (which names the others), one shim, both, the interpreters.
     counts = {0: ("mpirun", 1), 1: ("--rank-exec", 2), 2: ("--rank-exec", 3), 3: ("mpi4py", 5)}
     word, count = counts[moment]
     while sum(word in one for one in marked.left()) < count and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `train` on one host says of a job that failed, or that it refuses."""
+"""Failure texts of `train` on one host, for jobs that failed or are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets in: the job's own hosts, each with one key; nobody else on the network, a third host
+"""Only the job's own hosts get in, each with one key; nobody else on the network, a third host
 included."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def talk(hosts: Cluster, name: str, text: str = "") -> str:
 
 
 def offer(greeting: str, key: str = STRANGE_KEY) -> str:
-    """What a master would say to this greeting."""
+    """A master's answer to this greeting."""
     _, _, host, job = greeting.split()
     return f"SMP-KEYS/1 key {host} {job} {key}\n"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed before the user's code runs, by a real pip and without a network."""
+"""Packages are installed before the user's code runs, by a real pip and without a network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the user's code comes from on this host: archives, folders, channels, and the plan."""
+"""Sources of the user's code on this host: archives, folders, channels, and the plan."""
 
 from __future__ import annotations
 

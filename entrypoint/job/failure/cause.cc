@@ -124,7 +124,7 @@ void append(std::vector<std::string>& errors, const std::deque<std::string>& mor
   errors.insert(errors.end(), more.rbegin(), more.rend());
 }
 
-/// What a process without a traceback of its end ended by.
+/// The cause of the end of a process that left no traceback of it.
 Cause told_by_words(const Suspect& suspect) {
   const ProcessRecord& record = *suspect.record;
   std::deque<std::string> words = record.last_words();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job ended by. One judgement for every process of a job, under every runner, and one order
-// of evidence.
+// The cause of a job's end. One judgement for every process of a job, under every runner, and one
+// order of evidence.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace entrypoint {
 
-/// How the job's own process ended, and what it was.
+/// The end of the job's own process.
 struct ProgramEnd {
   ExitStatus status;
   bool is_mpirun = false;  ///< its exit codes are its own

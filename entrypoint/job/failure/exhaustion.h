@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host ran out of: programs die of full disks in ways that do not say so, and a SIGKILL
-// alone does not tell of memory.
+// Disks that are full and kills for memory: programs die of the former in ways that do not say so,
+// and a SIGKILL alone does not tell of the latter.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace entrypoint {
 
-/// How often the kernel killed a process of this container for memory, from cgroup v2's
+/// Number of times that the kernel killed a process of this container for memory, from cgroup v2's
 /// memory.events or v1's memory.oom_control; none when neither can be read. Compare a value from
 /// before the job with one from after it.
 std::optional<long> oom_kills(const std::filesystem::path& proc = "/proc",
@@ -26,7 +26,7 @@ struct FreeSpace {
   std::uintmax_t bytes = 0;  ///< that we may still write
 };
 
-/// Of each folder that can be asked; folders on one file system count once.
+/// Free space of each folder that can be asked; folders on one file system count once.
 std::vector<FreeSpace> free_space(std::span<const std::filesystem::path> folders);
 
 /// "/opt/ml 1.5 GB, /tmp 20 MB"; only those below `limit`. Empty: none is. Pure.

@@ -38,8 +38,8 @@ std::string speaker(int rank, const std::function<std::string(int)>& host_of) {
   return host.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} on {}", rank, host);
 }
 
-// Whether `text` quotes what an exception says: "cannot read f: KeyError: 'a'" does "KeyError:
-// 'a'".
+// True if `text` quotes the message of an exception: "cannot read f: KeyError: 'a'" quotes
+// "KeyError: 'a'".
 bool quotes(std::string_view text, std::string_view exception) {
   const std::size_t colon = exception.find(": ");
   return colon != std::string_view::npos && colon + 2 < exception.size() &&
@@ -50,8 +50,8 @@ std::string said_by(const std::string& who, const std::string& what) {
   return who.empty() ? what : fmt::format("{}: {}", who, what);
 }
 
-// What led to the exception where that does not say so itself, the exception with its text, and as
-// many of the innermost frames as fit.
+// The cause of the exception, where the exception does not name it, the exception with its text,
+// and as many of the innermost frames as fit.
 std::string message_of(const std::string& who, const Traceback& traceback) {
   const std::size_t text_begin = traceback.lines.size() - traceback.text_lines;
   std::string what;

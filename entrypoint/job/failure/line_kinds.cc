@@ -26,7 +26,7 @@ std::string_view without_indentation(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view{} : text.substr(begin);
 }
 
-/// Whether `word` stands in `text` with no letter beside it.
+/// True if `word` stands in `text` with no letter beside it.
 bool has_word(std::string_view text, std::string_view word) {
   for (std::size_t at = text.find(word); at != std::string_view::npos;
        at = text.find(word, at + 1)) {
@@ -99,7 +99,7 @@ bool is_error(std::string_view text) {
       text.starts_with("error[") || text.starts_with("fatal:") || text.starts_with("FATAL")) {
     return true;
   }
-  // Those of PROG, of FILE:LINE:COLUMN and of shells; "SyntaxError: …" has no traceback.
+  // Marks of PROG, of FILE:LINE:COLUMN and of shells; "SyntaxError: …" has no traceback.
   constexpr std::string_view kMarks[] = {": error: ",
                                          ": fatal error: ",
                                          " error #",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a line of a program's output is good for, when the cause of the program's end is looked for.
+// Kinds of lines in a program's output, for the search of the cause of its end.
 #pragma once
 
 #include <span>
@@ -20,12 +20,12 @@ enum class LineKind {
 /// Judges by the text alone, which has no rank tag. Pure.
 LineKind kind_of_line(std::string_view text);
 
-/// Whether an exception, with its text, is a report: torchrun's ChildFailedError,
+/// True if an exception, with its text, is a report: torchrun's ChildFailedError,
 /// subprocess.CalledProcessError, a build's "command … failed with exit code 1". Pure.
 bool reports_another_process(std::string_view exception);
 
-/// How the process ended that the last line of kind kReport, or such an exception, tells of:
-/// "killed by SIGKILL (signal 9)", "exit code 7"; empty where it does not say. Pure.
+/// The end of the process that the last line of kind kReport, or such an exception, tells of:
+/// "killed by SIGKILL (signal 9)", "exit code 7"; empty where the text does not say. Pure.
 std::string end_in_report(std::string_view text);
 
 /// "SIGKILL (signal 9)". Pure.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is worth remembering of a job's output, in bounded memory, for the day it fails.
+// The part of a job's output that is worth remembering, in bounded memory, for the day it fails.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class OutputRecord {
   static constexpr std::size_t kOutLines = 50;
   static constexpr std::size_t kTellingLines = 30;
   static constexpr std::size_t kLongestLine = ProcessRecord::kLongestLine;
-  /// What is read of a line [bytes]: a structured log has a whole traceback in one.
+  /// Longest part of a line that is read [bytes]: a structured log has a whole traceback in one.
   static constexpr std::size_t kLongestRead = 32 * 1024;
   static constexpr std::size_t kRanks = 8192;  ///< told apart; more count as nobody's
   static constexpr int kNoRank = -1;
@@ -32,7 +32,7 @@ class OutputRecord {
     watcher_ = std::move(watcher);
   }
 
-  /// What has no tag is mpirun's own, and says why it refuses in boxes.
+  /// From now on lines without a tag are mpirun's own, which refuses in boxes.
   void expect_mpirun() { reports_.expect_mpirun(); }
 
   /// A piece of a line; `tag` says which rank's, none: nobody's in particular. Remembered as
@@ -40,11 +40,11 @@ class OutputRecord {
   /// return takes back, as progress bars do, is not remembered.
   void add(StreamKind stream, const RankTag* tag, std::string_view piece);
 
-  /// What each rank wrote; under kNoRank what has no tag: the only process's, all workers' of
+  /// Output by rank; under kNoRank output without a tag: the only process's, all workers' of
   /// torchrun, mpirun's own.
   [[nodiscard]] const std::map<int, ProcessRecord>& processes() const { return processes_; }
 
-  /// What the launcher of ranks says of their ends.
+  /// Ends of ranks, as their launcher reports them.
   [[nodiscard]] const EndReports& reports() const { return reports_; }
 
   /// The last lines of a stream, oldest first.

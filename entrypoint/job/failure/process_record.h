@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one process of a job wrote that its end can be told by, in bounded memory.
+// The part of one process's output that tells of its end, in bounded memory.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class ProcessRecord {
   static constexpr std::size_t kWords = 8;   ///< last lines kept of each stream
   static constexpr std::size_t kErrors = 8;  ///< of lines that say what failed
 
-  /// What the process wrote after the last line of its last traceback, or at all without one.
+  /// Output of the process after the last line of its last traceback, or all of its output.
   struct Since {
     StreamKind stream = StreamKind::kErr;  ///< of the traceback
     long words = 0;                        ///< lines of kind kWords on that stream
@@ -38,12 +38,13 @@ class ProcessRecord {
   };
   void add(const Line& line);
 
-  /// Of stderr, or of stdout where there is none: scripts send one to the other. Null: none.
+  /// The last one on stderr, or on stdout where stderr has none: scripts send one to the other.
+  /// Null: none.
   [[nodiscard]] const Traceback* traceback() const;
   [[nodiscard]] const Since& since_traceback() const { return since_; }
   [[nodiscard]] long traceback_order() const { return traceback_order_; }
 
-  /// What a parent raised since its child had failed; null: nothing.
+  /// The exception that a parent raised since its child had failed; null: none.
   [[nodiscard]] const Traceback* report() const;
 
   /// The last lines of stderr, else of stdout, since its last traceback, that are neither noise nor
@@ -54,7 +55,7 @@ class ProcessRecord {
   /// pip started, the first ones since pip began to quote it.
   [[nodiscard]] const std::deque<std::string>& errors() const { return errors_; }
   [[nodiscard]] bool quotes_program() const { return quotes_; }
-  /// Whether the last of errors() is among the last words.
+  /// True if the last of errors() is among the last words.
   [[nodiscard]] bool ends_with_error() const { return words_since_error_ <= kWords; }
 
   /// The last lines that look like a crash, since the last traceback; oldest first.
@@ -79,7 +80,7 @@ inline void push_bounded(std::deque<std::string>& lines, std::string_view line, 
   lines.emplace_back(line);
 }
 
-/// Whether a line looks like a crash's: NCCL, CUDA, C++, the kernel. Pure.
+/// True if a line looks like a crash's: NCCL, CUDA, C++, the kernel. Pure.
 bool is_telling(std::string_view text);
 
 }  // namespace entrypoint

@@ -110,7 +110,7 @@ bool EndReports::add_mpiruns(std::string_view line) {
     if (const auto rank = number_after(line.substr(comma), ",")) name(*rank);
     return true;
   }
-  // Of the rank that the line before it names.
+  // The rank is in the line before.
   for (const std::string_view mark : {"  Exit code:", "with errorcode ", "  Errorcode: "}) {
     const auto code = number_after(line, mark);
     if (!code || !first_) continue;

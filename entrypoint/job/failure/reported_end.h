@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks ended, as the launcher that started them says: mpirun in its notices, torchrun in the
-// table behind its ChildFailedError. The service sees the launcher's own exit status alone.
+// Ends of ranks as reported by the launcher that started them: mpirun in its notices, torchrun in
+// the table behind its ChildFailedError. The service sees the launcher's own exit status alone.
 #pragma once
 
 #include <optional>

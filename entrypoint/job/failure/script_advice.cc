@@ -51,7 +51,7 @@ std::string_view behind(std::string_view text, std::string_view mark) {
   return at == std::string_view::npos ? std::string_view{} : text.substr(at + mark.size());
 }
 
-/// Whether a word is left over that no unknown name stands before: what a flag was given.
+/// True if a word, the value of a flag, is left over that no unknown name stands before.
 bool leaves_value(std::string_view words) {
   bool after_name = false;
   for (const std::string& word : smp::split(words, ' ')) {

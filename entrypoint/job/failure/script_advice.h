@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What helps against errors of scripts that this launcher knows better than their text does.
+// Advice on errors of scripts that this launcher knows better than their text does.
 #pragma once
 
 #include <string>

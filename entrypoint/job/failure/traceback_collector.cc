@@ -34,7 +34,7 @@ bool is_marked_frame(std::string_view line) {
 
 constexpr std::string_view kEdges[] = {"\u2502", "\u256d", "\u2570", "|", "+-"};
 
-/// What stands between the edges of a box.
+/// The text between the edges of a box.
 std::string_view without_edges(std::string_view line) {
   for (const std::string_view edge : {kEdges[0], kEdges[3]}) {
     if (line.starts_with(edge)) line.remove_prefix(edge.size());
@@ -87,7 +87,7 @@ bool names_exception(std::string_view line) {
 bool blames_another_rank(std::string_view exception) {
   constexpr std::string_view kNames[] = {"SMPConnectionError", "SMPCommTimeoutError",
                                          "DistNetworkError", "DistStoreError"};
-  // What torch's backends say; the rank that is meant has failed in its own way.
+  // Texts of torch's backends; the rank that they mean has failed in its own way.
   constexpr std::string_view kTexts[] = {
       "Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe",
       "Socket closed", "Timed out waiting", "remote process exited or there was a network error",

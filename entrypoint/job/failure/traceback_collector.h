@@ -8,11 +8,11 @@
 
 namespace entrypoint {
 
-/// Whether a line begins with the name of a type and a colon, or is nothing but one:
-/// "ValueError: boom", "torch.OutOfMemoryError: …", "KeyError". A logger's level is none.
+/// True if a line begins with the name of a type and a colon, or is nothing but one: "ValueError:
+/// boom", "torch.OutOfMemoryError: …", "KeyError". A logger's level is none.
 bool names_exception(std::string_view line);
 
-/// Whether an exception says only that another rank failed or was lost, so that the cause is to be
+/// True if an exception says only that another rank failed or was lost, so that the cause is to be
 /// looked for there: SMPConnectionError, "rank 1 failed in …", gloo's and NCCL's lost connections.
 bool blames_another_rank(std::string_view exception);
 
@@ -51,7 +51,7 @@ class TracebackCollector {
   [[nodiscard]] bool empty() const { return last().lines.empty(); }
   /// A header came, and the exception did not yet.
   [[nodiscard]] bool is_reading() const { return place_ == Place::kFrames; }
-  /// How many blocks were complete, reports apart.
+  /// Number of blocks that were complete, reports apart.
   [[nodiscard]] long completed() const { return completed_; }
 
   /// The last block that only reports another process; may be empty.

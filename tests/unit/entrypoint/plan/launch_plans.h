@@ -28,7 +28,7 @@ inline std::string value_of(const LaunchPlan& plan, std::string_view name) {
   return value_of(plan.outline.environment.variables, name);
 }
 
-/// Whether `words` stand in `argv` one after the other.
+/// True if `words` stand in `argv` one after the other.
 inline bool has_sequence(const Words& argv, const Words& words) {
   return std::search(argv.begin(), argv.end(), words.begin(), words.end()) != argv.end();
 }

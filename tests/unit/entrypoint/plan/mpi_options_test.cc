@@ -118,7 +118,7 @@ TEST(MpiOptions, ProcessCountIsANumber) {
               HasSubstr("-np x"));
 }
 
-// Whatever users write: no key comes twice, and each of their keys keeps its last value.
+// No key comes twice, and each of the users' keys keeps its last value.
 TEST(MpiOptions, MergingRandomOptionsLeavesEachKeyOnce) {
   std::mt19937 random(20261121);
   const auto words = [&] {

@@ -49,7 +49,7 @@ TEST(LeftProcesses, AreThoseThatAreNotOurs) {
   EXPECT_THAT(left_in_group(helper.pid), IsEmpty());
 }
 
-/// Of what is left: the command of one process.
+/// The command of one process among those that are left.
 std::string command_in(const std::vector<LeftProcess>& left, pid_t pid) {
   const auto found = std::ranges::find(left, pid, &LeftProcess::pid);
   return found == left.end() ? "" : found->command;

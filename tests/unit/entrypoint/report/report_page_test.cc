@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// What the page carries for programs.
+/// The page's data for programs.
 json data_of(const std::string& page) {
   const std::string mark = R"(id="job">)";
   const std::size_t begin = page.find(mark) + mark.size();

@@ -133,7 +133,7 @@ TEST(Rules, ASlowLinkIsTheNetwork) {
     JobRecord job = good_job();
     for (RankRecord& rank : job.ranks) {
       spend(rank, activity, 100);
-      // What waits for gathers or exchanges does so inside of modules.
+      // Waits for gathers and exchanges are inside of modules.
       if (activity == Activity::kGather || activity == Activity::kExchange) {
         spend(rank, Activity::kForward, 130);
         rank.later.nested = kSteps * 1000 * 100;

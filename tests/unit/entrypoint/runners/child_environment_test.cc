@@ -45,7 +45,7 @@ class RankEnvironment : public testing::Test {
 };
 
 TEST_F(RankEnvironment, IsRebuiltFromWhatThisHostSaved) {
-  // What an ssh session and mpirun's -x bring.
+  // The variables of an ssh session and mpirun's -x.
   const auto environment =
       rank_environment(folder_.path(), {"HOME=/nonexistent", "SSH_CONNECTION=x", "PATH=/b",
                                         "OMPI_COMM_WORLD_RANK=3", "SM_CURRENT_HOST=algo-1"});

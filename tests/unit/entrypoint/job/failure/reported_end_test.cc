@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Open MPI 5.0.7 prints; Open MPI 4's texts are those of the other tests here.
+// Texts of Open MPI 5.0.7; those of Open MPI 4 are in the other tests here.
 #include "entrypoint/job/failure/reported_end.h"
 
 #include <initializer_list>
