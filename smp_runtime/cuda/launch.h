@@ -22,7 +22,4 @@ using Stream = CUstream_st*;  ///< cudaStream_t, for headers without CUDA's
 /// Throws HostError, naming the kernel and CUDA's reason, if its launch just failed.
 void check_launch(const char* kernel);
 
-/// Throws InternalError: what is there in a build without CUDA for each function with a kernel.
-[[noreturn]] void refuse_launch(const char* kernel);
-
 }  // namespace smp::cuda
