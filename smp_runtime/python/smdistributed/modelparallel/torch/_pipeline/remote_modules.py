@@ -6,7 +6,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from smdistributed.modelparallel.torch._objects import codec
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
 from smdistributed.modelparallel.torch._pipeline.kept_containers import KeptContainers
-from smdistributed.modelparallel.torch._pipeline.output_recorders import install_recorders
 from smdistributed.modelparallel.torch._pipeline.remote_effects import (
     SentCall,
     ServedCall,
@@ -208,3 +208,26 @@ class RemoteModules:
             raise SMPValidationError(
                 f"the result of module {name} cannot travel to another partition: {error}"
             ) from error
+
+
+def install_recorders(modules: Iterable[nn.Module]) -> None:
+    """Hooks modules as the first forward that records would.
+
+    That forward runs on the rank of the outermost module, and modules of other ranks, too, must
+    have the hooks. They do nothing where nothing is recorded. Transformers is not imported for it.
+    """
+    capturing = sys.modules.get("transformers.utils.output_capturing")
+    if capturing is None:
+        return
+    for module in modules:
+        if _records(type(module).forward, capturing.__file__):
+            capturing.maybe_install_capturing_hooks(module)
+
+
+def _records(forward: Any, file: str | None) -> bool:
+    """True if ``forward`` is decorated with ``capture_outputs``, which ``file`` defines."""
+    while forward is not None:
+        if getattr(getattr(forward, "__code__", None), "co_filename", "") == file:
+            return True
+        forward = getattr(forward, "__wrapped__", None)
+    return False

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from smdistributed.modelparallel.torch._self_check.findings import Divisors, Finding
-from smdistributed.modelparallel.torch._self_check.module_places import (
-    kept_modules,
-    modules_in_one_place,
-)
 from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch, Sizes
 from smdistributed.modelparallel.torch._self_check.outcome import Outcome
 from smdistributed.modelparallel.torch._self_check.plain_step import (
@@ -247,3 +244,29 @@ def _merged(all_sizes: list[Sizes]) -> Sizes:
         for name, values in sizes.items():
             merged.setdefault(name, []).extend(values)
     return merged
+
+
+def kept_modules(model: Model) -> Iterator[tuple[str, nn.Module]]:
+    """Modules of this rank's partition that tensor parallelism has not replaced, with names."""
+    replaced = tuple(model.replaced())
+    return (
+        (name, module)
+        for name, module in model.local_named_modules()
+        if not _is_inside(name, replaced)
+    )
+
+
+def modules_in_one_place(model: Model) -> list[str]:
+    """Names of those of all partitions that have everything inside them on the same one."""
+    ownership, replaced = model.ownership, tuple(model.replaced())
+    return [
+        name
+        for name, module in model.get_module().named_modules()
+        if not _is_inside(name, replaced)
+        and len({ownership.of_module(part) for part in module.modules()}) == 1
+    ]
+
+
+def _is_inside(name: str, replaced: tuple[str, ...]) -> bool:
+    """True if a module is, or is in, one of those that were replaced."""
+    return any(one in ("", name) or name.startswith(f"{one}.") for one in replaced)

@@ -14,10 +14,6 @@ from torch import nn
 from smdistributed.modelparallel.torch._objects.containers import detached
 from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
 from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
-from smdistributed.modelparallel.torch._self_check.plain_attributes import (
-    attributes_of,
-    set_attributes,
-)
 from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain, refuse_others
 from smdistributed.modelparallel.torch._self_check.random_numbers import (
     RandomState,
@@ -30,6 +26,34 @@ from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
 
 Gradients = dict[str, torch.Tensor]
+
+
+_PLAIN = (bool, int, float, complex, str, type(None))
+_OF_ALL = frozenset(vars(nn.Module()))
+
+#: By the name of each part, its class and its attributes.
+Attributes = dict[str, tuple[str, dict[str, Any]]]
+
+
+def attributes_of(module: nn.Module) -> Attributes:
+    """
+    >>> attributes_of(nn.Sequential(nn.Dropout(0.5)))
+    {'': ('Sequential', {}), '0': ('Dropout', {'p': 0.5, 'inplace': False})}
+    """
+    return {name: (type(part).__name__, _plain_of(part)) for name, part in module.named_modules()}
+
+
+def _plain_of(part: nn.Module) -> dict[str, Any]:
+    return {key: value for key, value in vars(part).items()
+            if key not in _OF_ALL and type(value) in _PLAIN}  # fmt: skip
+
+
+def set_attributes(module: nn.Module, attributes: Attributes) -> None:
+    """Parts of another class than that in ``attributes``, which was replaced, stay as they are."""
+    for name, part in module.named_modules():
+        kind, values = attributes.get(name, ("", {}))
+        if kind == type(part).__name__:
+            vars(part).update(values)
 
 
 @dataclass

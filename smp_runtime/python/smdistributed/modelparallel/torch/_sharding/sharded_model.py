@@ -7,6 +7,7 @@ What of it is sharded, and over whom, is one value, ``_runtime.ShardPlan``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,9 +21,6 @@ from smdistributed.modelparallel.torch._delayed.delayed_parameters import Deferr
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
-from smdistributed.modelparallel.torch._sharding.plain_constructors import (
-    offer_plain_constructors,
-)
 from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
 )
@@ -45,6 +43,28 @@ def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
     if how is None or not how.on_demand or begins_in_fp16():  # fp16 narrows parameters in place
         return None
     return DeferredInitialization(module, computing_device())
+
+
+_NAMES = ("new", "new_tensor")
+_WATCHED: Any = torch._C._parse_dispatch_key("DeferredInit")  # as in sharding/value_reads.h
+
+
+def offer_plain_constructors() -> None:
+    """From now on they work in this process for tensors whose values may be elsewhere."""
+    for name in _NAMES:
+        function = getattr(torch.Tensor, name)
+        if not hasattr(function, "__wrapped__"):
+            setattr(torch.Tensor, name, _of_plain(function))
+
+
+def _of_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def construct(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._dispatch_keys(tensor).has(_WATCHED):
+            tensor = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return function(tensor, *args, **kwargs)
+
+    return construct
 
 
 class ShardedModel:

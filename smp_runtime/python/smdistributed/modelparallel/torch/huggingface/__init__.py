@@ -17,9 +17,22 @@ are no longer complete there, and these here take their place. Call ``smp.init()
 
 from __future__ import annotations
 
-from smdistributed.modelparallel.torch.huggingface.packages import require_packages
+import importlib.util
 
-require_packages()
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+
+
+def _require_packages() -> None:
+    """Raises SMPUnsupportedError, naming the package, unless all are installed."""
+    for name in ("transformers", "accelerate"):
+        if importlib.util.find_spec(name) is None:
+            raise SMPUnsupportedError(
+                f"smdistributed.modelparallel.torch.huggingface needs the package {name}, which is "
+                "not installed: pip install transformers accelerate"
+            )
+
+
+_require_packages()
 
 from smdistributed.modelparallel.torch.huggingface.trainer import (  # noqa: E402
     SMPTrainer,
