@@ -4,9 +4,15 @@
 
 #include <string>
 
+#include <sys/utsname.h>
+
 namespace smp {
 
 /// This host's own name for itself; for people and for names of files.
-std::string host_name();
+inline std::string host_name() {
+  utsname names{};
+  uname(&names);
+  return names.nodename;
+}
 
 }  // namespace smp

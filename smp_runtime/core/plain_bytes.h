@@ -3,6 +3,8 @@
 // values travel as they are in memory, padding included.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -48,6 +50,14 @@ template <typename T>
   if (count > 0) std::memcpy(values.data(), bytes.data(), count * sizeof(T));
   bytes.remove_prefix(count * sizeof(T));
   return values;
+}
+
+/// Puts `text` into a field of a plain structure, which holds zeros so far. Throws InternalError if
+/// it does not fit.
+template <size_t N>
+void put(std::array<char, N>& field, const std::string& text) {
+  SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
+  std::copy(text.begin(), text.end(), field.begin());
 }
 
 }  // namespace smp

@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/pipeline/server.h"
-#include "smp_runtime/transport/channel/tensor_meta.h"
+#include "smp_runtime/transport/channel/tensor_payload.h"
 
 namespace smp::pipeline {
 

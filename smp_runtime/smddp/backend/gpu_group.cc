@@ -15,7 +15,6 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/smddp/backend/byte_view.h"
 #include "smp_runtime/transport/nccl/event_wait.h"
-#include "smp_runtime/transport/nccl/gpu_info.h"
 #include "smp_runtime/transport/nccl/nccl_pairs.h"
 
 namespace smp::smddp {

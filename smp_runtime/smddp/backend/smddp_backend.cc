@@ -2,15 +2,17 @@
 #include "smp_runtime/smddp/backend/smddp_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host_name.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/named_thread.h"
-#include "smp_runtime/smddp/backend/sent_bytes.h"
 #include "smp_runtime/smddp/backend/tensor_arguments.h"
 #include "smp_runtime/smddp/backend/torch_error.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -42,6 +44,31 @@ std::vector<int> names_of(int size, const std::vector<int64_t>& global_ranks) {
     names[i] = static_cast<int>(global_ranks[i]);
   }
   return names;
+}
+
+/// Bytes to each other rank of `size`, by ring arithmetic: of a gather's input all of it, of other
+/// inputs a rank's share, and of sums that share twice.
+int64_t sent_to_each(c10d::OpType type, const std::vector<at::Tensor>& inputs, int size) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : inputs) bytes += static_cast<int64_t>(tensor.nbytes());
+  switch (type) {
+    case c10d::OpType::ALLGATHER:
+    case c10d::OpType::_ALLGATHER_BASE:
+    case c10d::OpType::ALLGATHER_COALESCED:
+      return bytes;
+    case c10d::OpType::ALLREDUCE:
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return 2 * bytes / size;
+    default:
+      return bytes / size;
+  }
+}
+
+/// `FOLDER/smddp-RANK-GROUP.jsonl`, where groups count within the process.
+std::unique_ptr<record::TrafficRecord> make_traffic_record(const std::string& folder, int rank) {
+  static std::atomic<int> groups{0};
+  return std::make_unique<record::TrafficRecord>(
+      fmt::format("{}/smddp-{}-{}.jsonl", folder, rank, groups++), rank, host_name());
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/smddp/collectives/inter_node.h"
-#include "smp_runtime/smddp/collectives/message_tag.h"
 #include "smp_runtime/smddp/collectives/reduce_kernels.h"
 
 // Why 4 + 2 kLag buffers are enough. In turn j a rank copies round j into buffer j mod 12, then

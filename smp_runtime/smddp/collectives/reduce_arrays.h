@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "smp_runtime/core/element_type.h"
+
 namespace smp::collectives {
 
 /// Stages of a reduction: all of it at once, or first parts, over the ranks of a host, and then a
@@ -19,5 +21,8 @@ struct Arrays {
   int divisor;
   Stage stage;
 };
+
+/// reduce() with AVX2 and F16C; only for CPUs that have both. See reduce_kernels.h.
+void reduce_avx2(ElementType type, ReduceOp op, const Arrays& arrays);
 
 }  // namespace smp::collectives

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled with -mavx2 -mf16c (CMakeLists.txt).
-#include "smp_runtime/smddp/collectives/reduce_kernels_avx2.h"
-
 #include <immintrin.h>
 
+#include "smp_runtime/smddp/collectives/reduce_arrays.h"
 #include "smp_runtime/smddp/collectives/reduce_kernels_body.h"
 
 namespace smp::collectives {

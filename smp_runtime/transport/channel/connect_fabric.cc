@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/channel/connect_fabric.h"
-
 #include <string>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/channel/connect.h"
 #include "smp_runtime/transport/channel/fabric_channel.h"
 #include "smp_runtime/transport/fabric/fabric_peers.h"
 

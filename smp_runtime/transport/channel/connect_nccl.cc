@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/channel/connect_nccl.h"
-
 #include <map>
 #include <span>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/transport/channel/connect.h"
 #include "smp_runtime/transport/channel/nccl_channel.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/nccl/nccl_communicator.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/channel/connect_shared_memory.h"
-
 #include <array>
 #include <span>
 #include <string>
@@ -9,8 +7,9 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/fixed_text.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/plain_bytes.h"
+#include "smp_runtime/transport/channel/connect.h"
 #include "smp_runtime/transport/channel/shared_memory_channel.h"
 #include "smp_runtime/transport/host_identity.h"
 

@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/channel/connect_fabric.h"
-#include "smp_runtime/transport/channel/connect_nccl.h"
-#include "smp_runtime/transport/channel/connect_shared_memory.h"
+#include "smp_runtime/transport/channel/connect.h"
 #include "smp_runtime/transport/channel/peer_queue.h"
 #include "smp_runtime/transport/inbox.h"
 

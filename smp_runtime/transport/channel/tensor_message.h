@@ -14,7 +14,7 @@
 
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/channel/staged_copies.h"
-#include "smp_runtime/transport/channel/tensor_meta.h"
+#include "smp_runtime/transport/channel/tensor_payload.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::transport {

@@ -2,6 +2,7 @@
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/plain_bytes.h"
 #include "smp_runtime/cuda/stream_event.h"
 
 namespace smp::transport {
@@ -34,6 +35,33 @@ std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload) {
     }
   }
   return std::move(tensors->tensors);
+}
+
+void append_meta(std::string& bytes, const at::Tensor& tensor) {
+  append_plain(bytes, static_cast<int64_t>(tensor.scalar_type()));
+  append_plain(bytes, static_cast<int64_t>(tensor.device().type()));
+  append_plain(bytes, tensor.dim());
+  append_plain_values<int64_t>(bytes, tensor.sizes());
+}
+
+TensorMeta meta_of(const at::Tensor& tensor) {
+  return {.type = tensor.scalar_type(),
+          .device = tensor.device().type(),
+          .sizes = tensor.sizes().vec()};
+}
+
+TensorMeta take_meta(std::string_view& bytes) {
+  const int64_t type = take_plain<int64_t>(bytes);
+  SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",
+            type);
+  const auto device = static_cast<at::DeviceType>(take_plain<int64_t>(bytes));
+  SMP_CHECK(device == at::kCPU || device == at::kCUDA, "a tensor on device type {}",
+            static_cast<int>(device));
+  const int64_t dims = take_plain<int64_t>(bytes);
+  SMP_CHECK(dims >= 0, "a tensor of {} dims", dims);
+  return {.type = static_cast<at::ScalarType>(type),
+          .device = device,
+          .sizes = take_plain_values<int64_t>(bytes, static_cast<size_t>(dims))};
 }
 
 }  // namespace smp::transport

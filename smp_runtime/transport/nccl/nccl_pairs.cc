@@ -3,7 +3,16 @@
 
 #include <fmt/format.h>
 
+#include "smp_runtime/core/plain_bytes.h"
+
 namespace smp::transport {
+
+PackedGpuInfo packed(const GpuInfo& info) {
+  PackedGpuInfo all{.library = info.library};
+  put(all.host, info.host);
+  put(all.gpu, info.gpu);
+  return all;
+}
 
 std::string why_not_nccl(const GpuInfo& one, const GpuInfo& other) {
   if (one.gpu.empty() || other.gpu.empty()) return {};

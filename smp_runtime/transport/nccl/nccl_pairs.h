@@ -1,15 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of a group's ranks that talk through NCCL, and the order in which they make their
-// communicators.
+// Ranks' descriptions of their GPUs, the pairs of a group's ranks that talk through NCCL, and the
+// order in which they make their communicators.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "smp_runtime/transport/nccl/gpu_info.h"
-
 namespace smp::transport {
+
+/// A GPU and the NCCL of its rank.
+struct GpuInfo {
+  std::string host;
+  std::string gpu;  ///< names it on its host; empty without one
+  int library = 0;  ///< NCCL's version; 0 in a build without it
+};
+
+/// NCCL takes one rank on each GPU.
+inline bool share_gpu(const GpuInfo& one, const GpuInfo& other) {
+  return !one.gpu.empty() && one.gpu == other.gpu && one.host == other.host;
+}
+
+/// A GpuInfo on its way.
+struct PackedGpuInfo {
+  std::array<char, 128> host{};
+  std::array<char, 64> gpu{};
+  int32_t library = 0;
+
+  [[nodiscard]] GpuInfo unpacked() const { return {host.data(), gpu.data(), library}; }
+};
+
+[[nodiscard]] PackedGpuInfo packed(const GpuInfo& info);
 
 /// NCCL keeps one order of all calls on a communicator, so each direction of a pair has its own.
 struct Direction {

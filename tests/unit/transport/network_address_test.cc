@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/interfaces.h"
-#include "smp_runtime/transport/fabric/host_addresses.h"
+#include "smp_runtime/transport/fabric/network.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "tests/unit/refusal.h"
 #include "tests/unit/transport/store_of_threads.h"
