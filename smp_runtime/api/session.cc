@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp/session.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <numeric>
 #include <utility>
@@ -10,13 +12,17 @@
 #include "smp/version.h"
 #include <ATen/Context.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/version.h>
 
-#include "smp_runtime/api/c10d_groups.h"
 #include "smp_runtime/api/session_core.h"
 #include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/session/groups.h"
+#include "smp_runtime/session/job_store.h"
+#include "smp_runtime/smddp/backend/smddp_backend.h"
 #include "smp_runtime/topology/setting.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
@@ -85,11 +91,37 @@ session::SessionRequest request_for(std::string_view mp_parameters) {
           .number = sessions++};
 }
 
+/// Makes groups that c10d knows by their names, of any backend of ours: "smddp"; the headers of
+/// Gloo's do not come with torch. `rank` is this rank of the job, `store` the job's.
+session::MakeGroup group_maker(session::StorePtr store, int rank) {
+  return [store = std::move(store), rank](const session::GroupRequest& request) {
+    SMP_CHECK(request.backend == "smddp", "no backend {} without Python", request.backend);
+    const auto found = std::ranges::find(request.ranks, rank);
+    SMP_CHECK(found != request.ranks.end(), "rank {} makes a group of others", rank);
+    const int mine = static_cast<int>(found - request.ranks.begin());
+    const int size = static_cast<int>(request.ranks.size());
+    const std::vector<std::int64_t> global(request.ranks.begin(), request.ranks.end());
+    const auto own = c10::make_intrusive<c10d::PrefixStore>(request.name, store);
+    auto backend =
+        c10::make_intrusive<smddp::SmddpBackend>(own, mine, size, request.timeout, global);
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(own, mine, size);
+    constexpr auto kOurs = c10d::ProcessGroup::BackendType::CUSTOM;
+    group->setDefaultBackend(kOurs);
+    for (const c10::DeviceType device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+      group->setBackend(device, kOurs, c10::intrusive_ptr<c10d::Backend>(backend));
+    }
+    group->setGroupName(request.name);
+    group->setGroupDesc(request.description);
+    c10d::register_process_group(request.name, group);
+    return group;
+  };
+}
+
 }  // namespace
 
 Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_parameters)) {
   session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
-                       api::group_maker(session_.world_store(), session_.ranks().rank));
+                       group_maker(session_.world_store(), session_.ranks().rank));
   reports_.emplace(session_, metrics::JobFacts{.device = at::hasCUDA() ? "CUDA" : "CPU",
                                                .library = version(),
                                                .torch = TORCH_VERSION});

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types of elements that kernels know. C++17, without Torch and CUDA.
+// The types of elements that kernels know. C++17, without Torch, and without CUDA but in .cu files.
 #pragma once
 
 #include <cstdint>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 
 namespace smp::cuda {
 
 enum class NumberType : std::uint8_t { kFloat, kDouble, kHalf, kBFloat16 };
 
-/// Calls `body` with a value of the type. The types of 16 bits are CUDA's or Torch's: with_type in
-/// device_numbers.h and with_cpu_type in tensor_type.h say which.
+/// Calls `body` with a value of the type. The types of 16 bits are CUDA's or Torch's: with_type and
+/// with_cpu_type, in tensor_type.h, say which.
 template <typename Half, typename BFloat16, typename Body>
 void with_number(NumberType type, const Body& body) {
   switch (type) {
@@ -23,5 +28,13 @@ void with_number(NumberType type, const Body& body) {
       return body(BFloat16());
   }
 }
+
+#ifdef __CUDACC__
+/// The same with CUDA's types.
+template <typename Body>
+void with_type(NumberType type, const Body& body) {
+  with_number<__half, __nv_bfloat16>(type, body);
+}
+#endif
 
 }  // namespace smp::cuda

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "smp_runtime/core/deadline.h"
-#include "smp_runtime/ddp/bucket_cut.h"
 #include "smp_runtime/session/deadlock/wait_graph.h"
 
 namespace smp::ddp {
@@ -122,6 +122,30 @@ c10::intrusive_ptr<c10d::Work> wait_of(c10::ivalue::Future& future, milliseconds
   auto wait = c10::make_intrusive<HookWait>(timeout);
   future.addCallback([wait](c10::ivalue::Future&) { wait->end(); }, /*uses_future=*/false);
   return wait;
+}
+
+std::vector<std::size_t> cut_buckets(std::span<const Gradient> row, std::int64_t bucket_bytes) {
+  std::int64_t ahead = 0;
+  for (const Gradient& gradient : row) ahead += gradient.bytes;
+  std::vector<std::size_t> counts;  // from the end
+  std::int64_t behind = 0;
+  std::int64_t bytes = 0;
+  std::int64_t limit = 0;
+  int kind = 0;
+  for (const Gradient& gradient : row | std::views::reverse) {
+    if (counts.empty() || bytes >= limit || gradient.kind != kind) {
+      limit = std::min(bucket_bytes, std::max(kSmallestBucketBytes, std::min(behind, ahead) / 2));
+      kind = gradient.kind;
+      bytes = 0;
+      counts.push_back(0);
+    }
+    ++counts.back();
+    bytes += gradient.bytes;
+    behind += gradient.bytes;
+    ahead -= gradient.bytes;
+  }
+  std::ranges::reverse(counts);
+  return counts;
 }
 
 }  // namespace smp::ddp

@@ -17,7 +17,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/ddp/gradient_bucket.h"
-#include "smp_runtime/record/waited.h"
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 

@@ -2,16 +2,17 @@
 #include "smp_runtime/optimizer/adam.h"
 
 #include <array>
+#include <cmath>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/built.h"
 #include "smp_runtime/cuda/tensor_type.h"
-#include "smp_runtime/optimizer/adam_by_torch.h"
 
 namespace smp::optimizer {
 namespace {
@@ -122,6 +123,26 @@ void adam_step(const std::vector<at::Tensor>& parameters, const std::vector<at::
     step_on_cpu(*type, pieces, numbers);
   }
   for (const Aligned& one : aligned) one.finish();
+}
+
+void adam_by_torch(const AdamTensors& tensors, const AdamNumbers& numbers) {
+  const at::NoGradGuard no_grad;
+  const auto wide = c10::promoteTypes(tensors.parameter.scalar_type(), at::kFloat);
+  const auto widened = [wide](const at::Tensor& tensor) {
+    return tensor.to(wide, /*non_blocking=*/false, /*copy=*/true);
+  };
+  at::Tensor weight = widened(tensors.parameter);
+  if (numbers.decoupled) weight.mul_(1 - numbers.rate * numbers.decay);
+  at::Tensor slope = widened(tensors.gradient).mul_(numbers.factor);
+  if (!numbers.decoupled && numbers.decay != 0) slope.add_(weight, numbers.decay);
+  at::Tensor mean = widened(tensors.first).mul_(numbers.beta1).add_(slope, 1 - numbers.beta1);
+  at::Tensor square =
+      widened(tensors.second).mul_(numbers.beta2).addcmul_(slope, slope, 1 - numbers.beta2);
+  const at::Tensor denominator =
+      square.sqrt().div_(std::sqrt(numbers.scale2)).add_(numbers.epsilon);
+  tensors.first.copy_(mean);
+  tensors.second.copy_(square);
+  tensors.parameter.copy_(weight.addcdiv_(mean.div_(numbers.scale1), denominator, -numbers.rate));
 }
 
 }  // namespace smp::optimizer

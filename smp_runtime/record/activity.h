@@ -22,14 +22,28 @@ enum class Activity : std::uint8_t {
 inline constexpr std::size_t kActivities = 8;
 
 /// As in the timeline and in records: "forward", "wait", "gather", ….
-[[nodiscard]] std::string_view name_of(Activity activity);
+[[nodiscard]] inline std::string_view name_of(Activity activity) {
+  static constexpr std::array<std::string_view, kActivities> kNames = {
+      "forward", "backward", "wait", "gather", "reduce", "exchange", "optimizer", "data"};
+  return kNames[static_cast<std::size_t>(activity)];
+}
 
 /// Rows of a rank in pictures of a step. What waits is drawn beside what computes, for it may be a
 /// part of it: a forward waits for gathers.
 enum class Lane : std::uint8_t { kModules, kGathers, kReductions, kExchanges, kOptimizer, kData };
 inline constexpr std::size_t kLanes = 6;
 
-[[nodiscard]] Lane lane_of(Activity activity);
-[[nodiscard]] std::string_view name_of(Lane lane);
+[[nodiscard]] inline Lane lane_of(Activity activity) {
+  static constexpr std::array<Lane, kActivities> kLaneOf = {
+      Lane::kModules,    Lane::kModules,   Lane::kModules,   Lane::kGathers,
+      Lane::kReductions, Lane::kExchanges, Lane::kOptimizer, Lane::kData};
+  return kLaneOf[static_cast<std::size_t>(activity)];
+}
+
+[[nodiscard]] inline std::string_view name_of(Lane lane) {
+  static constexpr std::array<std::string_view, kLanes> kNames = {
+      "modules", "gathers", "reductions", "tensor exchanges", "optimizer", "data"};
+  return kNames[static_cast<std::size_t>(lane)];
+}
 
 }  // namespace smp::record

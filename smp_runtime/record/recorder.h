@@ -123,4 +123,28 @@ class Recorder {
   Traffic traffic_;
 };
 
+/// Around a wait for other ranks that counts as an activity.
+class Waited {
+ public:
+  /// `recorder` may be null. `name` makes the span's name, where one is worth making.
+  template <typename Name>
+  Waited(Recorder* recorder, Activity activity, Name&& name)
+      : recorder_(recorder), activity_(activity) {
+    if (recorder_ == nullptr) return;
+    if (recorder_->draws()) name_ = name();
+    begin_ = Clock::now();
+  }
+  ~Waited() {
+    if (recorder_ != nullptr) recorder_->add(activity_, name_, begin_, Clock::now());
+  }
+  Waited(const Waited&) = delete;
+  Waited& operator=(const Waited&) = delete;
+
+ private:
+  Recorder* recorder_;
+  Activity activity_;
+  std::string name_;
+  Clock::time_point begin_;
+};
+
 }  // namespace smp::record

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <set>
 
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/schedule/schedule_shape.h"
 
 namespace smp::schedule {
@@ -14,12 +16,21 @@ namespace smp::schedule {
 /// for the number of the stage. Unbounded under kSimple, where all forwards come first.
 class OpenMicrobatches {
  public:
-  OpenMicrobatches(Schedule schedule, int64_t active, int ranks);
+  OpenMicrobatches(Schedule schedule, int64_t active, int ranks)
+      : shape_{.microbatches = std::numeric_limits<int64_t>::max(),
+               .active_microbatches = active,
+               .schedule = schedule},
+        ranks_(ranks) {
+    SMP_CHECK(active > 0 && ranks > 0, "{} microbatches active on {} ranks", active, ranks);
+  }
 
   /// True if `microbatch` may begin on this rank, after `before` other ones. A microbatch older
   /// than all open ones always may: so no rank holds up the oldest one of a step, and the step goes
   /// on whatever way its microbatches take through the ranks.
-  [[nodiscard]] bool admits(int64_t microbatch, int64_t before) const;
+  [[nodiscard]] bool admits(int64_t microbatch, int64_t before) const {
+    if (open_.empty() || microbatch < *open_.begin()) return true;
+    return static_cast<int64_t>(open_.size()) < shape_.in_flight_at(early_ ? 0 : before, ranks_);
+  }
 
   /// True if as many are open as keep a rank busy, after `before` other ones, until the first
   /// backward comes back to it; one more covers the way of the loss over the rank that computes it.

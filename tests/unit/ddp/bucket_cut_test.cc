@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/ddp/bucket_cut.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include <gmock/gmock.h>
+
+#include "smp_runtime/ddp/gradient_bucket.h"
 
 namespace smp::ddp {
 namespace {

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/optimizer/adam.h"
-#include "smp_runtime/optimizer/adam_by_torch.h"
 #include "smp_runtime/optimizer/squares.h"
 
 namespace smp::optimizer {

@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "smp_runtime/record/waited.h"
-
 namespace smp::record {
 namespace {
 
