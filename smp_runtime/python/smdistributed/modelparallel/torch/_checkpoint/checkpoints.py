@@ -49,7 +49,11 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     newest,
     open_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks, check, restore
+from smdistributed.modelparallel.torch._checkpoint.saved_states import (
+    SavedRanks,
+    check,
+    load_into_job,
+)
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
@@ -295,7 +299,7 @@ def _resume_parts(
         content = folder.user_content()
     # Sharded state is loaded by all ranks together: an error of one would leave others waiting.
     with contextlib.nullcontext() if shard_plan() is not None else agreement(_RESUME):
-        restore(saved, model, optimizer)
+        load_into_job(saved, model, optimizer)
     return content
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved state of a job with other slices or modules, as if this one had saved it."""
+"""The saved state of a job with other tensor-parallel slices, or other modules replaced, as if
+this one had saved it.
+
+Another number of shards needs none of this: a SavedState gives any run of elements.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialChe
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._state.model_names import first_names
 from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
-from smdistributed.modelparallel.torch._state.shard_states import check_same_model
-from smdistributed.modelparallel.torch._state.shard_states import restore as restore_shards
+from smdistributed.modelparallel.torch._state.shard_states import (
+    check_same_model,
+    restore_shards,
+)
 from smdistributed.modelparallel.torch._state.state_fit import (
     Shapes,
     check_optimizer,
@@ -117,7 +119,7 @@ def check(
         check_optimizer(state_of(saved, shapes), optimizer.states.described(), saved.where)
 
 
-def restore(
+def load_into_job(
     saved: _runtime.SavedState, model: DistributedModel, optimizer: HasStates | None
 ) -> None:
     """Loads state that ``check`` found to fit, into whatever layout this job has; the optimizer's

@@ -29,7 +29,7 @@ from smdistributed.modelparallel.torch._state.shard_states import (
     only,
     part_for_file,
     part_of_rank,
-    restore,
+    restore_shards,
 )
 from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,
@@ -181,7 +181,7 @@ class OptimizerStates:
             return
         check_same_model(self._sharded, self._masters, saved)
         check_optimizer(state_of(saved), self.described(), saved.where)
-        restore(self._sharded, self._masters, saved)
+        restore_shards(self._sharded, self._masters, saved)
         self.restore_loss_scale(saved.loss_scale)
 
     def restore_loss_scale(self, saved: tuple[float, int, int] | None) -> None:

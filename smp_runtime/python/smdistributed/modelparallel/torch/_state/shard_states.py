@@ -77,7 +77,7 @@ def check_same_model(
     check_model(there, own, saved.where, strict=True)
 
 
-def restore(
+def restore_shards(
     sharded: ShardedModel, masters: Sequence[MasterParameters], saved: _runtime.SavedState
 ) -> None:
     """Takes masters and, with ``masters``, the optimizers' state from ``saved``, which the caller
