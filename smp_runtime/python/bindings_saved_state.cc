@@ -188,9 +188,14 @@ void bind_saved_state(py::module_& module) {
       .def_property_readonly("sharers", &SavedState::sharers)
       .def_property_readonly("is_one_of_several", &SavedState::is_one_of_several)
       .def_property_readonly("is_of_optimizer", &SavedState::is_of_optimizer)
-      .def(
-          "whole_masters",
-          [](const SavedState& saved) { return with_files([&] { return saved.whole_masters(); }); })
+      .def("whole_masters",
+           [](const SavedState& saved) {
+             py::typing::Dict<py::str, at::Tensor> masters;
+             for (const auto& [name, value] : with_files([&] { return saved.whole_masters(); })) {
+               masters[py::str(name)] = value;
+             }
+             return masters;
+           })
       .def(
           "whole_state",
           [](const SavedState& saved, const std::string& name) {

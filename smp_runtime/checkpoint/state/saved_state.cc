@@ -267,12 +267,12 @@ void SavedState::check_run(const std::string& name, const std::string& field, st
                  elements);
 }
 
-std::map<std::string, at::Tensor> SavedState::whole_masters() const {
-  std::map<std::string, at::Tensor> masters;
-  for (const auto& [name, parameter] : parameters_) {
-    if (parameter.master.empty()) continue;
-    const std::int64_t elements = c10::multiply_integers(*parameter.shape);
-    masters.emplace(name, master_of(name, 0, elements).view(*parameter.shape));
+std::vector<std::pair<std::string, at::Tensor>> SavedState::whole_masters() const {
+  std::vector<std::pair<std::string, at::Tensor>> masters;
+  for (const std::string& name : parameter_names_) {
+    if (!has_master(name)) continue;
+    const std::vector<std::int64_t>& shape = *parameters_.at(name).shape;
+    masters.emplace_back(name, master_of(name, 0, c10::multiply_integers(shape)).view(shape));
   }
   return masters;
 }

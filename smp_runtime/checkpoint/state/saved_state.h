@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -113,8 +114,8 @@ class SavedState {
   void check_run(const std::string& name, const std::string& field, std::int64_t start,
                  std::int64_t elements) const;
   [[nodiscard]] bool has_master(const std::string& name) const;
-  /// All masters, by name, in the parameters' shapes.
-  [[nodiscard]] std::map<std::string, at::Tensor> whole_masters() const;
+  /// All masters, with their names in the order of the files, in the parameters' shapes.
+  [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> whole_masters() const;
   /// All that the optimizer keeps of a parameter, in the parameter's shape, and what else.
   [[nodiscard]] std::map<std::string, c10::IValue> whole_state(const std::string& name) const;
 

@@ -72,8 +72,8 @@ TEST(SavedState, GivesRunsAcrossParts) {
 
   EXPECT_TRUE(at::equal(saved.master_of("w", 1, 2), floats({1, 2})));
   EXPECT_TRUE(at::equal(saved.run_of("w", "avg", 0, 4), floats({0, 0, -2, 2})));
-  EXPECT_TRUE(
-      at::equal(saved.whole_masters().at("w"), at::tensor({0.0F, 1.0F, 2.0F, 3.0F}).view({2, 2})));
+  EXPECT_TRUE(at::equal(saved.whole_masters().at(0).second,
+                        at::tensor({0.0F, 1.0F, 2.0F, 3.0F}).view({2, 2})));
   EXPECT_EQ(saved.whole_state("w").at("step").toDouble(), 7);
   EXPECT_EQ(saved.kind(), "Adam");
   ASSERT_EQ(saved.groups().size(), 1);
