@@ -22,21 +22,10 @@ namespace {
 using checkpoint::kKindKey;
 using checkpoint::kNamesKey;
 using checkpoint::kPartialKey;
+using checkpoint::list_of;
 using checkpoint::new_list;
 using checkpoint::ObjectBuilder;
 using topology::Group;
-
-c10::IValue list_of(const std::vector<std::string>& texts) {
-  auto list = new_list();
-  for (const std::string& text : texts) list.push_back(text);
-  return list;
-}
-
-c10::IValue list_of(at::IntArrayRef numbers) {
-  auto list = new_list();
-  for (const std::int64_t number : numbers) list.push_back(number);
-  return list;
-}
 
 /// A copy of its own memory: a file holds all the memory that a tensor shares.
 at::Tensor alone(const at::Tensor& tensor) {

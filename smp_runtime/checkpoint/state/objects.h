@@ -39,6 +39,14 @@ class ObjectBuilder {
 
 [[nodiscard]] c10::impl::GenericList new_list();
 
+/// A list to be written, of anything that c10::IValue takes.
+template <typename Range>
+[[nodiscard]] c10::IValue list_of(const Range& values) {
+  auto list = new_list();
+  for (const auto& value : values) list.push_back(value);
+  return list;
+}
+
 /// An object that was read, asked for what it is to be; `where` begins the ConfigErrors if it is
 /// something else.
 class ObjectReader {

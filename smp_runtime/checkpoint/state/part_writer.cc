@@ -32,16 +32,6 @@ struct Entry {
 
 using Entries = std::map<int, Entry>;  // by parameter
 
-c10::IValue list_of(const std::vector<c10::IValue>& values) {
-  auto list = new_list();
-  for (const c10::IValue& value : values) list.push_back(value);
-  return list;
-}
-
-c10::IValue list_of(const std::vector<at::Tensor>& tensors) {
-  return list_of(std::vector<c10::IValue>(tensors.begin(), tensors.end()));
-}
-
 c10::IValue tuple_of(const std::vector<std::int64_t>& numbers) {
   return c10::ivalue::Tuple::create(std::vector<c10::IValue>(numbers.begin(), numbers.end()));
 }

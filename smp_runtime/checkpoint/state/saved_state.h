@@ -65,9 +65,9 @@ class SavedState {
   /// did not save those: they are taken where the file does not have its own.
   void add_model(const ObjectReader& object, const std::map<std::string, std::string>& tied = {});
   /// State of an optimizer in any form: a part of sharded or 16-bit state, a list of such parts,
-  /// or a state dict over whole parameters, of which those without a name are "#" and their number.
-  /// Where it does not say the names
-  /// they are `names`; by the parameters' `shapes` values for each element are told from others.
+  /// or a state dict over whole parameters. Parameters of the last have the names in it, else
+  /// `names`, else "#" and their number; by their `shapes` values for each element are told from
+  /// others.
   void add_optimizer(const ObjectReader& object, const std::vector<std::string>& names = {},
                      const Shapes& shapes = {});
   /// Takes from the state of another tensor rank what this lacks: tensor ranks share it then.

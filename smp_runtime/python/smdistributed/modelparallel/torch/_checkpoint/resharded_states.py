@@ -26,6 +26,7 @@ from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,
     NAMES_KEY,
     check_kind,
+    known_shapes,
     shapes_of,
     state_of,
 )
@@ -69,8 +70,7 @@ def resharded_state(
             lambda name, value: slice_of(value, axes.get(name)),
             first.where,
         )
-        shapes = {name: shape for name, shape in shapes_of(own_entries).items()
-                  if shape is not None}  # fmt: skip
+        shapes = known_shapes(shapes_of(own_entries))
         result.add_optimizer({**joined, "loss_scaler": list(saved.loss_scale or ())}, [], shapes)
     return result
 

@@ -19,6 +19,7 @@ from smdistributed.modelparallel.torch._state.shard_states import (
 from smdistributed.modelparallel.torch._state.state_fit import (
     Shapes,
     check_optimizer,
+    known_shapes,
     shapes_of,
     state_of,
 )
@@ -78,8 +79,7 @@ class SavedRanks:
         for name in folder.files("model", rank, stage):
             saved.add_model(folder.read(name, mmap=stage is None), self._tied)
         if optimizer is not None and not self.is_sharded:
-            shapes = {name: shape for name, shape in shapes_of(saved.entries).items()
-                      if shape is not None}  # fmt: skip
+            shapes = known_shapes(shapes_of(saved.entries))
             names = optimizer.states.parameter_names()
             for name in folder.files("optimizer", rank, stage):
                 saved.add_optimizer(folder.read(name), names, shapes)

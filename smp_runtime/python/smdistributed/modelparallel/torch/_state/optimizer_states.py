@@ -40,6 +40,7 @@ from smdistributed.modelparallel.torch._state.state_fit import (
     Shapes,
     check_is_state,
     check_optimizer,
+    known_shapes,
     state_of,
 )
 from smdistributed.modelparallel.torch._state.tensor_states import whole_shapes
@@ -171,10 +172,10 @@ class OptimizerStates:
     def restore(self, saved: _runtime.SavedState) -> None:
         """Goes on from ``saved``: masters, state and loss scale. Collective where state is sharded.
 
-        Raises SMPCheckpointError if it is of another optimizer, or one over other parameters.
+        Raises SMPCheckpointError where masters are of another model or optimizer; without masters
+        the caller has compared.
         """
         if not self._masters:
-            check_optimizer(state_of(saved), self.described(), saved.where)
             names = [name or f"{UNNAMED}{number}"
                      for number, name in enumerate(self.parameter_names())]  # fmt: skip
             self.load_slices(state_dict_of(saved, names))
@@ -229,8 +230,7 @@ class OptimizerStates:
         self, state_dict: Mapping[str, Any], where: str, own: OptimizerState
     ) -> _runtime.SavedState:
         saved = _runtime.SavedState(where)
-        shapes = {name: shape for name, shape in own.shapes.items() if shape is not None}
-        saved.add_optimizer(state_dict, self.parameter_names(), shapes)
+        saved.add_optimizer(state_dict, self.parameter_names(), known_shapes(own.shapes))
         return saved
 
     def part_for_checkpoint(self) -> dict[str, Any]:

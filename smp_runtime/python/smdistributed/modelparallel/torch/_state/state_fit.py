@@ -61,6 +61,15 @@ def shapes_of(entries: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
     }
 
 
+def known_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Those that are known.
+
+    >>> known_shapes({"weight": (2, 3), "extra": None})
+    {'weight': (2, 3)}
+    """
+    return {name: shape for name, shape in shapes.items() if shape is not None}
+
+
 def merged_entries(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """One whole state dict from those of all partitions.
 
