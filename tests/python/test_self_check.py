@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._self_check import memory_needs, self_check
+from smdistributed.modelparallel.torch._self_check import self_check
 from smdistributed.modelparallel.torch._self_check.findings import Divisors, cause_of_gradient
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from torch import nn
@@ -43,17 +43,17 @@ def test_a_module_that_cannot_be_copied_is_refused(session) -> None:
 def test_the_least_of_host_and_container_counts(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 90 kB\nMemAvailable: 50 kB\n")
-    assert memory_needs.available_bytes(tmp_path) == 50 * 1024
+    assert self_check.available_bytes(tmp_path) == 50 * 1024
 
     group = tmp_path / "sys/fs/cgroup"
     group.mkdir(parents=True)
     (group / "memory.max").write_text("max\n")
     (group / "memory.current").write_text("900\n")
-    assert memory_needs.available_bytes(tmp_path) == 50 * 1024, "no limit"
+    assert self_check.available_bytes(tmp_path) == 50 * 1024, "no limit"
     (group / "memory.max").write_text("1000\n")
     (group / "memory.stat").write_text("anon 1\ninactive_file 30\n")
-    assert memory_needs.available_bytes(tmp_path) == 130
-    assert memory_needs.available_bytes(tmp_path / "nothing") is None
+    assert self_check.available_bytes(tmp_path) == 130
+    assert self_check.available_bytes(tmp_path / "nothing") is None
 
 
 def test_training_goes_on_as_without_it(session, monkeypatch: pytest.MonkeyPatch) -> None:

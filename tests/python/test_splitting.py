@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
 from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
-from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
+from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput, collect_outputs
 from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 from smdistributed.check.host_facts import RankFacts
-from smdistributed.check.link_probe import Link
-from smdistributed.check.outliers import Numbers, find_outliers
-from smdistributed.check.pair_rounds import between_hosts, inside_hosts, rounds_of
-from smdistributed.check.table import table
+from smdistributed.check.link_probe import Link, between_hosts, inside_hosts, rounds_of
+from smdistributed.check.outliers import Numbers, find_outliers, table
 
 RANKS_A_HOST = 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._metrics.reported_loss import loss_of
+from smdistributed.modelparallel.torch._metrics.reports import loss_of
 from smdistributed.modelparallel.torch.exceptions import (
     SMPNotInitializedError,
     SMPValidationError,

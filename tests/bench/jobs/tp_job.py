@@ -12,7 +12,7 @@ from collections.abc import Callable
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
-from smdistributed.modelparallel.torch._slices import tensor_group
+from smdistributed.modelparallel.torch._slices import parameter_slices
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
@@ -120,7 +120,7 @@ def compare(rounds: int) -> dict[str, dict[str, object]]:
             dist.barrier()
             if number > 1:
                 seconds[name].append(time.perf_counter() - start)
-    exchange = tensor_group.exchange()
+    exchange = parameter_slices.exchange()
     before = exchange.bytes_sent
     steps["ours, speed"]()
     with SentBytes(ranks) as counter:

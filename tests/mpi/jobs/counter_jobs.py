@@ -7,7 +7,7 @@ from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._pipeline import shared_counters
+from smdistributed.modelparallel.torch._pipeline import attribute_writes
 from torch import nn
 
 WIDTH = 4
@@ -39,7 +39,7 @@ def count(whose: str) -> list[str]:
         model.backward(model(x).sum())
 
     said: list[str] = []
-    with mock.patch.object(shared_counters.log, "warning", said.append):
+    with mock.patch.object(attribute_writes.log, "warning", said.append):
         for _ in range(2):
             step(model, torch.ones(2, WIDTH))
     return [text for text in said if "sets its attribute" in text]

@@ -12,7 +12,7 @@ import transformers
 from jobs import hugging_face_jobs
 from jobs.tensor_jobs import integers, own_batch
 from jobs.tensor_state_jobs import SEQUENCE, WIDTH, WORDS, Layers, batch, loss_of
-from smdistributed.modelparallel.torch._tensor import taken_values
+from smdistributed.modelparallel.torch._tensor import first_values
 from torch import nn
 
 STEPS = 4
@@ -107,6 +107,6 @@ def of_other_names() -> tuple[str, list[str]]:
     module = nn.Sequential(Odd())
     smp.set_tensor_parallelism(module)
     said: list[str] = []
-    with mock.patch.object(taken_values, "warning", said.append):
+    with mock.patch.object(first_values, "warning", said.append):
         model = smp.DistributedModel(module)
     return type(model.get_module()[0]).__name__, said

@@ -15,10 +15,15 @@ import torch
 import torch.distributed as dist
 
 from smdistributed.check.host_facts import rank_facts
-from smdistributed.check.link_probe import Link, receive_probe, send_probe
-from smdistributed.check.outliers import Numbers, find_outliers
-from smdistributed.check.pair_rounds import Round, between_hosts, inside_hosts
-from smdistributed.check.table import table
+from smdistributed.check.link_probe import (
+    Link,
+    Round,
+    between_hosts,
+    inside_hosts,
+    receive_probe,
+    send_probe,
+)
+from smdistributed.check.outliers import Numbers, find_outliers, table
 from smdistributed.dataparallel.torch import torch_smddp
 
 _JOIN_SECONDS = 120  # hosts prepare themselves at their own pace

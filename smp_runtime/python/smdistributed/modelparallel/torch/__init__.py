@@ -70,7 +70,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
-from smdistributed.modelparallel.torch._metrics.progress import progress
+from smdistributed.modelparallel.torch._metrics.reports import progress
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     checkpoint,
     checkpoint_sequential,

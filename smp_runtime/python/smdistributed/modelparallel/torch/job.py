@@ -6,16 +6,21 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
+import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._metrics.reports import Reports
-from smdistributed.modelparallel.torch._session import cuda_on_cpu, log, mpi_world
+from smdistributed.modelparallel.torch._session import cuda_on_cpu, log
 from smdistributed.modelparallel.torch._session.groups import (
     backend_by_host,
     backend_for,
@@ -23,7 +28,6 @@ from smdistributed.modelparallel.torch._session.groups import (
     register,
 )
 from smdistributed.modelparallel.torch._session.process_exit import failure_code, watch
-from smdistributed.modelparallel.torch._session.script_line import script_line
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -164,7 +168,7 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
         number=_inits,
         store=None if _owner.owns_torch else dist.distributed_c10d._get_default_store(),
         world=None if _owner.owns_torch else (dist.get_rank(), dist.get_world_size()),
-        find_mpi=mpi_world.teller,
+        find_mpi=teller,
         script_line=script_line,
     )
     _inits += 1
@@ -193,3 +197,55 @@ def _leave(session: _runtime.Session) -> None:
         session.leave(failed=failure_code() != 0, serves=_owner.owns_torch)
     except RuntimeError as error:
         log.warning(str(error))
+
+
+_OURS = str(Path(__file__).parents[1])
+_TORCHS = str(Path(torch.__file__).parent)
+
+
+def script_line() -> str:
+    """File and line of the innermost frame of the main thread that is neither ours nor torch's;
+    empty if there is none. May be called from any thread."""
+    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_OURS, _TORCHS, "<")):
+            return f"{Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+Address = tuple[str, int]
+
+
+def teller(ranks: _runtime.LaunchRanks) -> Callable[[Address | None], Address] | None:
+    """Function that gives rank 0's address to all ranks, which call it together, if this process is
+    in a world of MPI that fits ``ranks``; importing it starts MPI."""
+    world = _world(ranks)
+    return None if world is None else lambda address: tuple(world.bcast(address, root=0))
+
+
+def _world(ranks: _runtime.LaunchRanks) -> Any | None:
+    starts = "mpi4py.MPI" not in sys.modules
+    try:
+        from mpi4py import MPI  # noqa: PLC0415 - only a job without an address needs it
+    except (ImportError, RuntimeError):
+        return None
+    world = MPI.COMM_WORLD
+    if starts:
+        atexit.register(_skip_exit_of_mpi_after_failure)
+    fits = world.Get_rank() == ranks.rank and world.Get_size() == ranks.size
+    return world if fits else None
+
+
+def _skip_exit_of_mpi_after_failure() -> None:
+    """Ends a process that failed: MPI's exit waits for ranks that wait for this one.
+
+    mpirun then ends the others. ``MPI_Abort`` would too, but it does not wait until mpirun has read
+    the traceback.
+    """
+    code = failure_code()
+    if code != 0:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

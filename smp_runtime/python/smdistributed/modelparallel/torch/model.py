@@ -15,26 +15,24 @@ from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
-from smdistributed.modelparallel.torch._checks.replica_check import check_replicas
 from smdistributed.modelparallel.torch._checks.training_checks import TrainingChecks
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch._partition import partitioning
-from smdistributed.modelparallel.torch._partition.compiled_modules import without_compilation
 from smdistributed.modelparallel.torch._partition.model_arguments import (
     check_arguments,
     check_graph_is_used_once,
+    check_replicas,
     roots_and_seeds,
+    without_compilation,
 )
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
-from smdistributed.modelparallel.torch._pipeline.engine import start_engine
-from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules
+from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules, start_engine
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import install_marked
-from smdistributed.modelparallel.torch._replicas.join import joined
 from smdistributed.modelparallel.torch._replicas.model_steps import ModelSteps
-from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas
+from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas, joined
 from smdistributed.modelparallel.torch._self_check.self_check import open_self_check
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device

@@ -11,9 +11,9 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session import log, ranks
-from smdistributed.modelparallel.torch._sharding.loss_scale import make_scaler
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._sharding.old_names import OldNames
+from smdistributed.modelparallel.torch._sharding.precision import make_scaler
 from smdistributed.modelparallel.torch._sharding.update_scope import UpdateScope, check_scope
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch.amp import check_scaler

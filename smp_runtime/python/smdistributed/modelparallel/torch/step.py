@@ -16,14 +16,13 @@ from smdistributed.modelparallel.torch._checks.step_guards import (
     refused_in_a_step,
     without_fast_paths,
 )
-from smdistributed.modelparallel.torch._metrics.reported_loss import loss_of
+from smdistributed.modelparallel.torch._metrics.reports import loss_of
 from smdistributed.modelparallel.torch._objects import codec
 from smdistributed.modelparallel.torch._objects.containers import detached
 from smdistributed.modelparallel.torch._pipeline import attribute_writes
-from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
-from smdistributed.modelparallel.torch._pipeline.shared_counters import warn_of_counters
+from smdistributed.modelparallel.torch._pipeline.attribute_writes import warn_of_counters
 from smdistributed.modelparallel.torch._pipeline.splitting import Arguments, InputSplit
-from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
+from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput, collect_outputs
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError

@@ -14,9 +14,11 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._annotations.constructed_values import noting_constructed
+from smdistributed.modelparallel.torch._annotations.constructed_values import (
+    filled_with_nan,
+    noting_constructed,
+)
 from smdistributed.modelparallel.torch._annotations.partition_annotations import annotating
-from smdistributed.modelparallel.torch._annotations.unwritten_memory import filled_with_nan
 from smdistributed.modelparallel.torch.exceptions import (
     SMPTensorParallelError,
     SMPValidationError,

@@ -34,15 +34,14 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_marker_or_object
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     agreement,
     checkpoint_save,
+    read_marker_or_object,
     write,
     write_text,
 )
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
-from smdistributed.modelparallel.torch._checkpoint.resharded_states import resharded_state
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
     absent,
@@ -53,6 +52,7 @@ from smdistributed.modelparallel.torch._checkpoint.saved_states import (
     SavedRanks,
     check,
     load_into_job,
+    resharded_state,
 )
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._session import comm, ranks

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``grad`` and ``data`` of the model's parameters in a job that steps 32-bit masters.
+"""Parameters of the model in a job that steps 32-bit masters: their ``grad`` and ``data``, and
+those without a gradient.
 
 ``parameter.grad`` would be None between a step and the update, and what a script does to it, such
 as to scale or to measure it, would be lost without a word. ``parameter.data`` is a tensor of which
 PyTorch does not count the changes, which the next update would overwrite. And who assigns to
-``data`` of a master would give it memory of which the store knows nothing.
+``data`` of a master would give it memory of which the store knows nothing. Masters are flat: the
+part of a parameter without a gradient in an update is zeros, where PyTorch leaves the parameter.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._checks.parameter_names import listed
 from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
@@ -96,4 +100,37 @@ def check_published(sharded: ShardedModel | None) -> None:
             "the 32-bit masters in the optimizer's groups were changed outside of its step(), "
             "and the model's parameters, which are copies of them, were not; call "
             "optimizer.publish_masters() on all ranks after such a change"
+        )
+
+
+class MissingGradients:
+    """Finds parameters that had gradients in an earlier update of the job and have none now."""
+
+    def __init__(self) -> None:
+        self._had: set[int] = set()
+        # Optimizers of which every parameter had a gradient once.
+        self._complete: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def said_of(self, optimizer: torch.optim.Optimizer) -> str | None:
+        """Warning, before ``optimizer`` steps masters, of parameters that had gradients in an
+        earlier update and have none now."""
+        wrapper = state.optimizers.wrapper_of(optimizer)
+        masters = None if wrapper is None else wrapper.masters
+        if masters is None or not masters.sharded.store.has_gradients:
+            return None
+        sharded = masters.sharded
+        missing = set(sharded.store.unreached())
+        lost = sorted(missing & self._had & masters.group_of.keys())
+        if optimizer not in self._complete:
+            self._had |= masters.group_of.keys() - missing
+            if self._had.issuperset(masters.group_of):
+                self._complete.add(optimizer)
+        if not lost:
+            return None
+        return (
+            f"{listed([sharded.names[number] for number in lost])} had gradients before, and no "
+            f"backward of this step came to them on this rank: with {kind_of_state()} the update "
+            "takes zeros for them, so that momentum and weight decay change them still, where "
+            "plain PyTorch leaves a parameter without a gradient as it is. Give them an optimizer "
+            "of their own, and step it only behind steps that use them"
         )

@@ -18,13 +18,13 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from smdistributed.modelparallel.torch._checks.input_check import ReplicaBatches
 from smdistributed.modelparallel.torch._checks.mastered_parameters import (
     MasteredParameters,
+    MissingGradients,
     check_published,
 )
-from smdistributed.modelparallel.torch._checks.missing_gradients import MissingGradients
 from smdistributed.modelparallel.torch._checks.parameter_names import listed
-from smdistributed.modelparallel.torch._checks.replica_batches import ReplicaBatches
 from smdistributed.modelparallel.torch._checks.torch_clipping import (
     ClippingWatch,
     may_clip,

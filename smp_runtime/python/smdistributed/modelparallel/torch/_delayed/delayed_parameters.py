@@ -28,9 +28,9 @@ from smdistributed.modelparallel.torch._delayed.delayed_operation import (
     Operation,
     Place,
     is_random,
+    noted_init,
     run_operation,
 )
-from smdistributed.modelparallel.torch._delayed.noted_init import noted_init
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 
 _EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)

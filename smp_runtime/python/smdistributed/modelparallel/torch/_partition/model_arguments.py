@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the module that ``smp.DistributedModel`` is made of, and what its backward takes."""
+"""Checks the module that ``smp.DistributedModel`` is made of, alike on all ranks, undoes what
+``torch.compile`` made of it, and checks what the model's backward takes.
+
+A compiled graph knows nothing of calls to other ranks, and its wrapper renames all parameters.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from typing import Any
 
 import torch
@@ -10,7 +16,10 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from smdistributed.modelparallel.torch._partition.tracing import TraceOptions
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._session.log import warning
 from smdistributed.modelparallel.torch.exceptions import (
+    SMPPartitionError,
     SMPStepError,
     SMPUnsupportedError,
     SMPValidationError,
@@ -103,3 +112,86 @@ def check_graph_is_used_once(retain_graph: bool, create_graph: bool) -> None:
             f"model.backward got retain_graph=True: with {cause}={getattr(cfg, cause)} a graph can "
             "be gone back through once. Give it all losses at once: model.backward([a, b])"
         )
+
+
+def check_replicas(module: nn.Module) -> None:
+    """Compares names, shapes and types of parameters and buffers. Collective over all ranks.
+
+    Raises SMPPartitionError on all of them, naming a rank and the first difference.
+    """
+    if ranks.size() == 1:
+        return
+    own = _description(module)
+    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()
+    digests = comm.allgather(digest, comm.CommGroup.WORLD)
+    if len(set(digests)) == 1:
+        return
+    descriptions = comm.allgather(own, comm.CommGroup.WORLD)
+    rank = next(r for r, one in enumerate(digests) if one != digests[0])
+    raise SMPPartitionError(
+        f"rank {rank} built another model than rank 0: "
+        f"{difference(descriptions[0], descriptions[rank])}; build it from the same settings on "
+        "all ranks"
+    )
+
+
+def difference(first: list[str], other: list[str]) -> str:
+    """
+    >>> difference(["a (2, 3) float32", "b (1,) float32"], ["a (2, 4) float32"])
+    'a (2, 4) float32 there, a (2, 3) float32 on rank 0'
+    >>> difference(["a (2,) float32"], ["a (2,) float32", "b (1,) float32"])
+    'b (1,) float32 there, nothing on rank 0'
+    """
+    longest = max(len(first), len(other))
+    padded = [(lines + ["nothing"] * longest)[:longest] for lines in (first, other)]
+    here, there = next(pair for pair in zip(*padded, strict=True) if pair[0] != pair[1])
+    return f"{there} there, {here} on rank 0"
+
+
+def _description(module: nn.Module) -> list[str]:
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return [
+        f"{name} {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+        for name, tensor in tensors
+    ]
+
+
+_INSIDE = "_orig_mod"  # the name of the wrapped module in its wrapper
+_IN_PLACE = "_compiled_call_impl"  # the graph of Module.compile()
+_PREFIX = "_smp_"  # attributes of our annotations
+
+
+def without_compilation(root: nn.Module) -> nn.Module:
+    """The model without compiled modules; warns if there were some, naming them.
+
+    It is changed in place. Annotations on a wrapper go to the module inside.
+    """
+    compiled: set[str] = set()
+    for name, module in list(root.named_modules()):
+        in_place = vars(module).pop(_IN_PLACE, None) is not None
+        if in_place or _is_wrapper(module):
+            compiled.add(".".join(part for part in name.split(".") if part != _INSIDE))
+        if not _is_wrapper(module):
+            for key, child in module._modules.items():
+                module._modules[key] = _inside(child)
+    if compiled:
+        names = ", ".join(name or "(root)" for name in sorted(compiled))
+        warning(f"smp.DistributedModel undoes torch.compile, and runs as they are: {names}")
+    plain: nn.Module = _inside(root)
+    return plain
+
+
+def _is_wrapper(module: Any) -> bool:
+    # Importing torch._dynamo takes seconds, and nothing is compiled where nobody did.
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
+
+
+def _inside(module: Any) -> Any:
+    while _is_wrapper(module):
+        annotations = {
+            name: value for name, value in vars(module).items() if name.startswith(_PREFIX)
+        }
+        module = getattr(module, _INSIDE)
+        vars(module).update(annotations)
+    return module

@@ -2,20 +2,24 @@
 """Attributes that modules set in a step, such as ``self.aux_loss`` in a forward.
 
 Each microbatch, and each call that a rank serves, has an account of its own. Microbatches run at
-once, and a module is one object for all of them: behind a wait a microbatch finds its own values.
+once, and a module is one object for all of them: behind a wait a microbatch finds its own values,
+but for numbers, which may count what another microbatch does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
 from smdistributed.modelparallel.torch._objects.object_states import IMMUTABLE
 from smdistributed.modelparallel.torch._pipeline.context_values import keep_out
+from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch.ports import Model
 
 _SET = nn.Module.__setattr__
 _DELETE = nn.Module.__delattr__
@@ -109,3 +113,30 @@ def _note(module: nn.Module, name: str) -> None:
     account = _writes.get()
     if account is not None:
         account.note(module, name)
+
+
+_NUMBERS = (bool, int, float, complex)
+_told: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+def warn_of_counters(model: Model, accounts: Iterable[Writes]) -> None:
+    """``accounts`` are those of the microbatches of a step, on the first rank of a pipeline. Tells
+    of each module once."""
+    for module, attribute in _found(model, accounts):
+        names = {one: name for name, one in model.get_module().named_modules()}
+        log.warning(
+            f"module {names.get(module) or '(root)'} sets its attribute {attribute} to a number in "
+            "its forward and calls modules of other partitions, while several microbatches run: "
+            "behind such a call it may find what another one has set. Set it between steps, or in "
+            "a module that is whole on one partition"
+        )
+
+
+def _found(model: Model, accounts: Iterable[Writes]) -> Iterator[tuple[nn.Module, str]]:
+    for account in accounts:
+        for (module, name), attribute in account.attributes.items():
+            if module in _told or type(attribute.value) not in _NUMBERS:
+                continue
+            _told.add(module)
+            if len(model.ownership.owners_in(module)) > 1:
+                yield module, name

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls between the modules of a partitioned model: the Python ends of the pipeline engine."""
+"""The pipeline engine, which all steps run on, and calls between the modules of a partitioned
+model: their Python ends."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import collections
 import contextlib
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._objects import codec
+from smdistributed.modelparallel.torch._objects.remote_tensors import RemoteTensor
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
-from smdistributed.modelparallel.torch._pipeline.kept_containers import KeptContainers
 from smdistributed.modelparallel.torch._pipeline.remote_effects import (
+    KeptContainers,
     SentCall,
     ServedCall,
     warn_once,
@@ -27,6 +29,10 @@ from smdistributed.modelparallel.torch._pipeline.sequential_routes import Sequen
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     Region,
     run_modules,
+)
+from smdistributed.modelparallel.torch._session.devices import (
+    check_own_gpu,
+    tell_of_missing_gpu_code,
 )
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
@@ -231,3 +237,43 @@ def _records(forward: Any, file: str | None) -> bool:
             return True
         forward = getattr(forward, "__wrapped__", None)
     return False
+
+
+def start_engine(
+    run_module: Callable[..., tuple[bytes, list[Any]]],
+    module_names: list[str],
+    after_backward_outside: Callable[[], None],
+    memory_in_use: Callable[[], int],
+) -> _runtime.Engine:
+    """Makes the engine of this rank. Collective over the pipeline group.
+
+    ``after_backward_outside`` runs at the end of a backward that is part of no step;
+    ``memory_in_use`` is asked twice a step.
+    """
+    session = state.require_initialized("the pipeline engine")
+    cfg = state.cfg
+    tell_of_missing_gpu_code(session.ranks.rank)
+    check_own_gpu(
+        session.store,
+        session.ranks.rank,
+        session.ranks.local_rank or 0,
+        by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
+    )
+    state.close_engine()  # left by a model whose construction failed
+    engine = _runtime.Engine(
+        session,
+        cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
+        run_module=run_module,
+        module_names=module_names,
+        after_backward_outside=after_backward_outside,
+        remote_tensor=functools.partial(RemoteTensor, _data_of),
+        memory_in_use=memory_in_use,
+    )
+    offloads = cfg.offload_activations
+    horizon = cfg.activation_loading_horizon
+    state.run_on(engine, _runtime.ActivationStore(horizon) if offloads else None)
+    return engine
+
+
+def _data_of(remote_tensor: torch.Tensor) -> torch.Tensor:
+    return state.require_engine().data_of(remote_tensor)

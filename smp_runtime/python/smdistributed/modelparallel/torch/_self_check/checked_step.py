@@ -9,30 +9,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._self_check.findings import Divisors, Finding
-from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch, Sizes
-from smdistributed.modelparallel.torch._self_check.outcome import Outcome
+from smdistributed.modelparallel.torch._self_check.findings import Divisors, Finding, Outcome
+from smdistributed.modelparallel.torch._self_check.module_watch import (
+    ModuleWatch,
+    RandomState,
+    Sizes,
+    random_state,
+)
 from smdistributed.modelparallel.torch._self_check.plain_step import (
     NotComparableError,
     PlainStep,
     has_streams,
 )
-from smdistributed.modelparallel.torch._self_check.random_numbers import RandomState, random_state
 from smdistributed.modelparallel.torch._self_check.reference_model import ReferenceModel
 from smdistributed.modelparallel.torch._self_check.step_comparison import (
     compare_gradients,
     compare_results,
 )
-from smdistributed.modelparallel.torch._self_check.step_inputs import (
+from smdistributed.modelparallel.torch._self_check.step_values import (
     KeptInputs,
     keep_inputs,
+    leaves_of,
     restore_inputs,
 )
-from smdistributed.modelparallel.torch._self_check.step_results import leaves_of
-from smdistributed.modelparallel.torch._self_check.whole_states import gradients_of_shards
-from smdistributed.modelparallel.torch._self_check.whole_values import (
+from smdistributed.modelparallel.torch._self_check.whole_states import (
     Values,
     copies_that_differ,
+    gradients_of_shards,
     named_as_before,
     takes_part,
     whole_gradients,

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches results of modules in a step, by name, and the random numbers drawn meanwhile."""
+"""Watches results of modules in a step, by name, and the random numbers drawn meanwhile; these can
+be drawn once more."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
+import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -136,3 +140,39 @@ def _distance(value: float, others: list[float]) -> float:
     if math.isnan(value):
         return 0.0 if any(math.isnan(other) for other in others) else math.inf
     return min(abs(value - other) / max(abs(value), abs(other), 1e-6) for other in others)
+
+
+RandomState = tuple[torch.Tensor, Any, Any]
+
+
+def random_state() -> RandomState:
+    """State of the random generators of torch on the CPU, of Python and of NumPy."""
+    numpy = sys.modules.get("numpy.random")
+    return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.get_state()
+
+
+def set_random_state(values: RandomState) -> None:
+    """Sets the generators to such a state."""
+    torch.set_rng_state(values[0])
+    random.setstate(values[1])
+    if values[2] is not None:
+        import numpy as np  # noqa: PLC0415 - only where the script did
+
+        np.random.set_state(values[2])
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Inside, what is drawn is not missing afterwards.
+
+    >>> torch.manual_seed(0) and None
+    >>> with undisturbed():
+    ...     first = torch.rand(1)
+    >>> torch.equal(torch.rand(1), first)
+    True
+    """
+    kept = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(kept)

@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._self_check.module_watch import STEP_FUNCTION, ModuleWatch
+from smdistributed.modelparallel.torch._self_check.module_watch import (
+    STEP_FUNCTION,
+    ModuleWatch,
+    RandomState,
+)
 from smdistributed.modelparallel.torch._self_check.plain_calls import NotPlainError
-from smdistributed.modelparallel.torch._self_check.random_numbers import RandomState
 from smdistributed.modelparallel.torch._self_check.reference_model import PlainRun, ReferenceModel
 from smdistributed.modelparallel.torch._self_check.tolerances import tolerance
 from smdistributed.modelparallel.torch._session import ranks

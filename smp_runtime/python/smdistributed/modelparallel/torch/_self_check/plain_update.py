@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._self_check.random_numbers import undisturbed
+from smdistributed.modelparallel.torch._self_check.module_watch import undisturbed
 from smdistributed.modelparallel.torch._self_check.whole_states import WholeState
 from smdistributed.modelparallel.torch._slices.whole_norms import (
     Tensors,

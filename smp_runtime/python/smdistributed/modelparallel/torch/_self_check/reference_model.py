@@ -13,13 +13,13 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._objects.containers import detached
 from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
-from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
-from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain, refuse_others
-from smdistributed.modelparallel.torch._self_check.random_numbers import (
+from smdistributed.modelparallel.torch._self_check.module_watch import (
+    ModuleWatch,
     RandomState,
     set_random_state,
     undisturbed,
 )
+from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain, refuse_others
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.ports import Model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step beside the same in plain PyTorch, on the first rank."""
+"""One step, or the update behind it, beside the same in plain PyTorch, on the first rank."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ import torch
 from smdistributed.modelparallel.torch._self_check.findings import (
     Divisors,
     Finding,
+    Outcome,
+    Tally,
     cause_of_gradient,
+    cause_of_update,
     names_of,
 )
 from smdistributed.modelparallel.torch._self_check.module_watch import Sizes, first_that_differs
-from smdistributed.modelparallel.torch._self_check.outcome import Outcome, Tally
 from smdistributed.modelparallel.torch._self_check.plain_step import Arithmetic
 from smdistributed.modelparallel.torch._self_check.reference_model import (
     Gradients,
     PlainRun,
     ReferenceModel,
 )
-from smdistributed.modelparallel.torch._self_check.step_results import (
+from smdistributed.modelparallel.torch._self_check.step_values import (
     Leaves,
     leaves_of,
     results_apart,
 )
 from smdistributed.modelparallel.torch._self_check.tolerances import (
     FLOOR,
+    allowed_after_update,
     difference,
     mean_size,
 )
+from smdistributed.modelparallel.torch._self_check.whole_states import WholeState
 
 _ROUNDINGS = 4  # as many times what 16 bits leave: another order of sums leaves as much again
 
@@ -122,3 +126,29 @@ def _rounding(whole: Gradients, wide: Gradients, floor: float) -> dict[str, floa
 
 def _overflow(gradients: Gradients) -> bool:
     return any(not bool(g.isfinite().all()) for g in gradients.values() if g.is_floating_point())
+
+
+def compare_update(
+    before: WholeState, after: WholeState, plain: dict[int, torch.Tensor], outcome: Outcome
+) -> Finding | None:
+    """The weights of all parameters that the optimizer was given."""
+    differing, tally = [], Tally()
+    for number, expected in plain.items():
+        if number not in after.values:
+            continue
+        found = after.values[number].reshape(expected.shape)
+        allowed = allowed_after_update(before.values[number], expected)
+        size = float(torch.linalg.vector_norm(expected.double())) or 1.0
+        apart = float(torch.linalg.vector_norm(found.double() - expected.double()))
+        if not apart <= allowed and not torch.equal(found, expected):
+            differing.append((number, apart / size, allowed / size))
+        else:
+            tally.add(apart / size, allowed / size)
+    if not differing:
+        outcome.updates.add(tally.apart, tally.allowed)
+        return None
+    number, apart, allowed = differing[0]
+    names = [before.names[n] or f"number {n} of the optimizer" for n, *_ in differing]
+    cause = cause_of_update(before.values[number], after.values[number], plain[number])
+    what = f"parameter {names_of(names)} after the update"
+    return Finding(what, apart, allowed, cause)

@@ -2,7 +2,8 @@
 """Objects between ranks: blocking, over the CPU, for control and not for training data.
 
 Messages between two ranks with one ``RankType`` arrive in the order in which they were sent. Every
-wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the absent ranks.
+wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the absent ranks. CUDA
+tensors in objects arrive on the receiver's device.
 
 >>> import smdistributed.modelparallel.torch as smp
 >>> smp.init()
@@ -15,13 +16,52 @@ wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the
 
 from __future__ import annotations
 
+import io
+import pickle
 from typing import Any
+
+import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session.groups import CommGroup, RankType
-from smdistributed.modelparallel.torch._session.object_codec import decode, encode
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
+
+
+def _on_current_device(tensor: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    # The sender's device number means nothing here, and touching it would cost its memory.
+    if torch.cuda.is_available():
+        tensor = tensor.to(torch.device("cuda", torch.cuda.current_device()))
+    return tensor.requires_grad_(requires_grad)
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor) and obj.is_cuda:
+            return _on_current_device, (obj.detach().cpu(), obj.requires_grad)
+        return NotImplemented
+
+
+def encode(obj: Any) -> bytes:
+    """Raises SMPValidationError for an object that pickle refuses.
+
+    >>> decode(encode({"a": [1, None]}))
+    {'a': [1, None]}
+    """
+    file = io.BytesIO()
+    try:
+        _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(obj)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise SMPValidationError(
+            f"an object of type {type(obj).__name__} cannot travel to another rank: {error}"
+        ) from error
+    return file.getvalue()
+
+
+def decode(data: bytes) -> Any:
+    """Only for bytes of a rank of the same job: unpickling runs code."""
+    return pickle.loads(data)
+
 
 __all__ = [
     "CommGroup",

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from smdistributed.modelparallel.torch._session import ranks
-from smdistributed.modelparallel.torch._slices.tensor_group import tp_rank, tp_size
+from smdistributed.modelparallel.torch._slices.parameter_slices import tp_rank, tp_size
 from smdistributed.modelparallel.torch.state_mod import state
 
 _STREAMS = 1 << 16  # more than there are tensor ranks

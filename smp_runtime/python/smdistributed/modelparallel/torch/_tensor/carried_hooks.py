@@ -13,8 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
-from smdistributed.modelparallel.torch._slices.tensor_group import tp_size
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis, tp_size
 from smdistributed.modelparallel.torch._tensor.tensor_plan import Replacement, hook_name
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 

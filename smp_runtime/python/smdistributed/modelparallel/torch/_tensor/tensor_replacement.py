@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts distributed modules in the place of those that a plan names."""
+"""Puts distributed modules in the place of those that a plan names.
+
+Torch's classes and Hugging Face's can be split without the script's registering them. Transformers
+is never imported from here: a model of a class that was not imported cannot exist.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +19,7 @@ from torch import nn
 from smdistributed.modelparallel.torch._annotations.constructed_values import forget_constructed
 from smdistributed.modelparallel.torch._annotations.model_creation import default_type
 from smdistributed.modelparallel.torch._annotations.tensor_registry import (
+    Arguments,
     Registration,
     registration_of,
 )
@@ -22,9 +28,12 @@ from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
 from smdistributed.modelparallel.torch._tensor.carried_hooks import carry_hooks
-from smdistributed.modelparallel.torch._tensor.first_values import origins, refuse_unknown
-from smdistributed.modelparallel.torch._tensor.predefined_modules import predefined_registration
-from smdistributed.modelparallel.torch._tensor.taken_values import agree_on_values, take_values
+from smdistributed.modelparallel.torch._tensor.first_values import (
+    agree_on_values,
+    origins,
+    refuse_unknown,
+    take_values,
+)
 from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     Replacement,
     TensorPlan,
@@ -33,7 +42,13 @@ from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     transformers_left,
 )
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
+from smdistributed.modelparallel.torch.nn import DistributedEmbedding, DistributedLinear
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.huggingface.causal_models import (
+    CAUSAL_MODELS,
+    LLAMA_MODELS,
+)
+from smdistributed.modelparallel.torch.nn.huggingface.encoders import ENCODERS
 from smdistributed.modelparallel.torch.nn.initial_values import drawn_later
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -206,3 +221,48 @@ def _freeze(one: Replacement, module: nn.Module) -> None:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name in trained and not trained[name].any():
             parameter.requires_grad_(False)
+
+
+_HUGGING_FACE = {
+    "transformers.models.gpt2.modeling_gpt2": CAUSAL_MODELS,
+    "transformers.models.gptj.modeling_gptj": CAUSAL_MODELS,
+    "transformers.models.gpt_neo.modeling_gpt_neo": CAUSAL_MODELS,
+    "transformers.models.llama.modeling_llama": LLAMA_MODELS,
+    "transformers.models.mistral.modeling_mistral": LLAMA_MODELS,
+    "transformers.models.qwen2.modeling_qwen2": LLAMA_MODELS,
+    "transformers.models.gemma.modeling_gemma": LLAMA_MODELS,
+    "transformers.models.bert.modeling_bert": ENCODERS,
+    "transformers.models.roberta.modeling_roberta": ENCODERS,
+}
+
+
+def predefined_registration(module: nn.Module) -> Registration | None:
+    """The built-in registration for the class of ``module``, exactly that class."""
+    kind = type(module)
+    if kind is nn.Linear:
+        return _LINEAR
+    if kind is nn.Embedding:
+        return _EMBEDDING
+    known = _HUGGING_FACE.get(kind.__module__, {}).get(kind.__name__)
+    # A class that only says it is Hugging Face's is not.
+    if getattr(sys.modules.get(kind.__module__), kind.__name__, None) is not kind:
+        return None
+    return known
+
+
+def _linear_arguments(module: Any) -> Arguments:
+    return (module.in_features, module.out_features), {"bias": module.bias is not None}
+
+
+def _embedding_arguments(module: Any) -> Arguments:
+    return (module.num_embeddings, module.embedding_dim), {
+        "padding_idx": module.padding_idx,
+        "max_norm": module.max_norm,
+        "norm_type": module.norm_type,
+        "scale_grad_by_freq": module.scale_grad_by_freq,
+        "sparse": module.sparse,
+    }
+
+
+_LINEAR = Registration(DistributedLinear, arguments_of=_linear_arguments, same_calls=True)
+_EMBEDDING = Registration(DistributedEmbedding, arguments_of=_embedding_arguments, same_calls=True)

@@ -7,12 +7,9 @@ are no longer complete there, and these here take their place. Call ``smp.init()
 
     trainer     the Trainer's methods that know of ranks, microbatches and parts of the model
     training_arguments, accelerators
-                what its arguments and its accelerator say of processes
+                what its arguments and its accelerator say of processes; what is switched off
     trainer_steps, trainer_checkpoints
                 one step in microbatches; whole models and checkpoints in parts
-    processes   what is switched off
-    evaluated_rows
-                what of the last batches counts
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
     annotation_of,
     set_tensor_parallelism,
 )
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import agreement
-from smdistributed.modelparallel.torch._metrics.progress import progress
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
+from smdistributed.modelparallel.torch._metrics.reports import progress
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     set_activation_checkpointing,
 )
@@ -32,15 +32,12 @@ from smdistributed.modelparallel.torch.exceptions import (
 )
 from smdistributed.modelparallel.torch.huggingface.accelerators import (
     adapt_accelerator,
-    mean_over_replicas,
-)
-from smdistributed.modelparallel.torch.huggingface.evaluated_rows import EvaluatedRows
-from smdistributed.modelparallel.torch.huggingface.processes import (
     begin_alone,
+    mean_over_replicas,
     switch_off_own_calls,
 )
 from smdistributed.modelparallel.torch.huggingface.trainer_checkpoints import TrainerCheckpoints
-from smdistributed.modelparallel.torch.huggingface.trainer_steps import TrainerSteps
+from smdistributed.modelparallel.torch.huggingface.trainer_steps import EvaluatedRows, TrainerSteps
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
     adapt_arguments,
     takes_checkpointing,

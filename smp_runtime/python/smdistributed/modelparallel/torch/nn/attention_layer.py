@@ -11,9 +11,12 @@ from torch.nn import functional
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._recompute import recomputation
-from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
+    require_divisible,
+    tp_rank,
+    tp_size,
+)
 from smdistributed.modelparallel.torch._slices.random_streams import dropout
-from smdistributed.modelparallel.torch._slices.tensor_group import tp_rank, tp_size
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated

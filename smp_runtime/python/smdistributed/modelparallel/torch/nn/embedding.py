@@ -11,8 +11,8 @@ from smdistributed.modelparallel.torch._slices.parameter_slices import (
     require_divisible,
     set_spread,
     slice_of,
+    tp_size,
 )
-from smdistributed.modelparallel.torch._slices.tensor_group import tp_size
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch._slices.tensor_group import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
+    require_divisible,
     same_batches,
     slices_activations,
     tp_size,

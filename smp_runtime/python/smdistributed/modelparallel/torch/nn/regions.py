@@ -17,7 +17,7 @@ from functools import cache
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._slices.tensor_group import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
     exchange,
     same_batches,
     slices_activations,

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import torch
 
+from smdistributed.modelparallel.torch._slices.parameter_slices import slices_activations
 from smdistributed.modelparallel.torch._slices.random_streams import dropout
-from smdistributed.modelparallel.torch._slices.tensor_group import slices_activations
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
-from smdistributed.modelparallel.torch.nn.normalization import RegionRMSNorm, region_norm
+from smdistributed.modelparallel.torch.nn.normalization import (
+    RegionLayerNorm,
+    RegionRMSNorm,
+    region_norm,
+)
 
 
 class ResidualBlock(DistributedModule):

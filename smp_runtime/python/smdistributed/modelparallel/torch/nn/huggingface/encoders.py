@@ -9,7 +9,7 @@ import torch
 
 from smdistributed.modelparallel.torch._annotations.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn import DistributedTransformer
-from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
+from smdistributed.modelparallel.torch.nn.huggingface.bert import (
     encoder_to_plain,
     encoder_to_split,
 )

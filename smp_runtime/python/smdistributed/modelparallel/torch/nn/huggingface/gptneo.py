@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import CausalMasks
-from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalMasks, CausalNames
 from smdistributed.modelparallel.torch.nn.huggingface.name_table import linear
 
 _LAYER = (
