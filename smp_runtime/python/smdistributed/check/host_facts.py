@@ -70,11 +70,7 @@ def _flops(device: torch.device) -> float:
 
 
 def _versions() -> dict[str, str]:
-    versions = {
-        "smp": __version__,
-        "torch": torch.__version__,
-        "Python": platform.python_version(),
-    }
+    versions = {"smp": __version__, "torch": torch.__version__, "Python": platform.python_version()}
     if torch.cuda.is_available():
         versions["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
     if _DRIVER.exists() and (

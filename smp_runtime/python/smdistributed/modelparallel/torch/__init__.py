@@ -119,12 +119,7 @@ from smdistributed.modelparallel.torch._session.ranks import (
 )
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.gathered_parameters import gathered_parameters
-from smdistributed.modelparallel.torch.job import (
-    init,
-    is_initialized,
-    is_tracing,
-    shutdown,
-)
+from smdistributed.modelparallel.torch.job import init, is_initialized, is_tracing, shutdown
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.state_mod import state

@@ -196,10 +196,7 @@ class ModelStates(ModelViews):
         return from_plain(to_plain(entries, others), self._module_entries(), self._replaced)
 
     def load_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        strict: bool = True,
-        same_partition_load: bool = False,
+        self, state_dict: Mapping[str, Any], strict: bool = True, same_partition_load: bool = False
     ) -> Any:
         """Loads a full or partial state dict, before or after the partition.
 

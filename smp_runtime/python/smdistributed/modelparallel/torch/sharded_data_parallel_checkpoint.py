@@ -11,10 +11,7 @@ import torch
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import joined_entries
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import open_parts
 from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks, with_tied
-from smdistributed.modelparallel.torch._state.model_names import (
-    get_buffer_names,
-    get_param_shapes,
-)
+from smdistributed.modelparallel.torch._state.model_names import get_buffer_names, get_param_shapes
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 __all__ = [

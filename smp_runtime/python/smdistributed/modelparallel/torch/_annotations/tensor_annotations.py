@@ -19,10 +19,7 @@ from smdistributed.modelparallel.torch._annotations.constructed_values import (
     noting_constructed,
 )
 from smdistributed.modelparallel.torch._annotations.partition_annotations import annotating
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPTensorParallelError,
-    SMPValidationError,
-)
+from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
 _OWN = "_smp_tensor_parallel"  # on a module made in a context: for it alone

@@ -41,11 +41,7 @@ class _Stream:
 
 
 def write_object(
-    path: str | os.PathLike[str],
-    obj: Any,
-    *,
-    pickle_module: Any = pickle,
-    pickle_protocol: int = 2,
+    path: str | os.PathLike[str], obj: Any, *, pickle_module: Any = pickle, pickle_protocol: int = 2
 ) -> _runtime.FileDigest:
     """``torch.save`` into a file that appears when it is complete and durable.
 

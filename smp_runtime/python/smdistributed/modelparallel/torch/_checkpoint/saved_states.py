@@ -22,10 +22,7 @@ from smdistributed.modelparallel.torch._sharding.sharded_model import plan as sh
 from smdistributed.modelparallel.torch._slices.parameter_slices import slice_of
 from smdistributed.modelparallel.torch._state.model_names import first_names
 from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, state_dict_of
-from smdistributed.modelparallel.torch._state.shard_states import (
-    check_same_model,
-    restore_shards,
-)
+from smdistributed.modelparallel.torch._state.shard_states import check_same_model, restore_shards
 from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,
     NAMES_KEY,

@@ -234,11 +234,7 @@ def _samples(model: Model, optimizer: torch.optim.Optimizer) -> Iterator[_Sample
 
 
 def _sample(
-    name: str,
-    group: Mapping[str, Any],
-    value: torch.Tensor,
-    gradient: torch.Tensor,
-    averaged: bool,
+    name: str, group: Mapping[str, Any], value: torch.Tensor, gradient: torch.Tensor, averaged: bool
 ) -> Iterator[_Sample]:
     """None where there is nothing to look at."""
     value, gradient = value.detach(), gradient.detach()

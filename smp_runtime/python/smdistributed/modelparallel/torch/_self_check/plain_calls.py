@@ -22,12 +22,7 @@ Backward = Callable[[Any, Any], None]
 
 @contextlib.contextmanager
 def calling_plain(
-    model: Model,
-    plain: nn.Module,
-    backward: Backward,
-    types: list[torch.dtype],
-    *,
-    autocast: bool,
+    model: Model, plain: nn.Module, backward: Backward, types: list[torch.dtype], *, autocast: bool
 ) -> Iterator[None]:
     """Inside, calls of ``model`` are those of ``plain``, which has the same wrappers inside, and
     ``model.backward(tensors, grad_tensors)`` is ``backward``. ``types`` gets those of autocast,

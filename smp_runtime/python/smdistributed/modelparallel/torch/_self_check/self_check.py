@@ -114,10 +114,7 @@ class SelfCheck:
     # --- Steps ---
 
     def begin_step(
-        self,
-        model: Model,
-        function: Callable[[Any], Any],
-        split: Callable[[], list[Any]],
+        self, model: Model, function: Callable[[Any], Any], split: Callable[[], list[Any]]
     ) -> None:
         """A step is about to run ``function`` on what ``split`` makes of its arguments on a first
         rank of a pipeline; other ranks' is not called."""

@@ -16,10 +16,7 @@ from torch import nn
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._slices.whole_norms import Tensors, WholeNorms
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPUnsupportedError,
-    SMPValidationError,
-)
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
 from smdistributed.modelparallel.torch.state_mod import state
 

@@ -21,9 +21,7 @@ from smdistributed.modelparallel.torch._delayed.delayed_parameters import Deferr
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
-from smdistributed.modelparallel.torch._sharding.precision import (
-    begins_in_fp16,
-)
+from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     is_scaled_batch,

@@ -19,10 +19,7 @@ from smdistributed.modelparallel.torch._slices.parameter_slices import (
     slice_of,
     whole_of,
 )
-from smdistributed.modelparallel.torch._state.joint_states import (
-    joint_state_dict,
-    load_joint,
-)
+from smdistributed.modelparallel.torch._state.joint_states import joint_state_dict, load_joint
 from smdistributed.modelparallel.torch._state.shard_states import (
     check_same_model,
     is_shared,
@@ -270,13 +267,7 @@ class OptimizerStates:
             shapes=shapes,
         )  # fmt: skip
 
-    def check_plain(
-        self,
-        saved: Mapping[str, Any],
-        where: str,
-        *,
-        whole: bool = False,
-    ) -> None:
+    def check_plain(self, saved: Mapping[str, Any], where: str, *, whole: bool = False) -> None:
         """Raises SMPCheckpointError unless this optimizer can go on from ``saved``: the state of
         one over whole parameters or, without ``whole``, this rank's slices of them."""
         own = self.described(whole)

@@ -31,9 +31,6 @@ def _require_packages() -> None:
 
 _require_packages()
 
-from smdistributed.modelparallel.torch.huggingface.trainer import (  # noqa: E402
-    SMPTrainer,
-    adapt_trainer,
-)
+from smdistributed.modelparallel.torch.huggingface.trainer import SMPTrainer, adapt_trainer  # noqa: E402
 
 __all__ = ["SMPTrainer", "adapt_trainer"]

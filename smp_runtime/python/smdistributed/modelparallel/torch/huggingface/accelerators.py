@@ -181,13 +181,7 @@ _GATE = "is_sagemaker_mp_enabled"
 # Set when modules are imported with the gate open: save_pretrained then translates names once more.
 _FLAG = "IS_SAGEMAKER_MP_POST_1_10"
 # Variables by which Accelerate tells that it is one of several processes.
-_LAUNCHERS = (
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "MV2_COMM_WORLD_SIZE",
-)
+_LAUNCHERS = ("LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
 class StateAlone(PartialState):  # type: ignore[misc]

@@ -26,10 +26,7 @@ from smdistributed.modelparallel.torch._recompute.activation_checkpointing impor
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._state.model_names import tied_names
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPUnsupportedError,
-    SMPValidationError,
-)
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.huggingface.accelerators import (
     adapt_accelerator,
     begin_alone,

@@ -66,11 +66,7 @@ class DistributedAttentionLayer(ResidualBlock):
         fp32_residual_addition: add the residual in 32 bits.
     """
 
-    divided_sizes = (
-        "num_attention_heads",
-        "num_key_value_heads",
-        "hidden_size",
-    )
+    divided_sizes = ("num_attention_heads", "num_key_value_heads", "hidden_size")
 
     def __init__(
         self,
@@ -193,11 +189,7 @@ class DistributedAttentionLayer(ResidualBlock):
         return self.causal_mask_size is not None and not self.cross_attention
 
     def _kept_context(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         if not state.cfg.checkpoint_attentions or recomputation.in_region():
             return self._context(query, key, value, mask)
@@ -208,11 +200,7 @@ class DistributedAttentionLayer(ResidualBlock):
         return context
 
     def _context(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         queries, keys = query.shape[2], key.shape[2]
         if self._causal and self.causal_mask_size is not None and keys > self.causal_mask_size:

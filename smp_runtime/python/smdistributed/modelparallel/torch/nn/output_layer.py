@@ -44,10 +44,7 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         add_residual, fp32_residual_addition and all others: as DistributedAttentionLayer's.
     """
 
-    divided_sizes = (
-        "hidden_size",
-        "intermediate_size",
-    )
+    divided_sizes = ("hidden_size", "intermediate_size")
 
     def __init__(
         self,

@@ -9,10 +9,7 @@ import torch
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
-from smdistributed.modelparallel.torch.nn.attention_layer import (
-    DistributedAttentionLayer,
-    Tensors,
-)
+from smdistributed.modelparallel.torch.nn.attention_layer import DistributedAttentionLayer, Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.normalization import region_norm
 from smdistributed.modelparallel.torch.nn.output_layer import DistributedTransformerOutputLayer

@@ -13,14 +13,4 @@ from smdistributed.modelparallel.torch.nn.huggingface import (
     roberta,
 )
 
-__all__ = [
-    "bert",
-    "gemma",
-    "gpt2",
-    "gptj",
-    "gptneo",
-    "llama",
-    "mistral",
-    "qwen2",
-    "roberta",
-]
+__all__ = ["bert", "gemma", "gpt2", "gptj", "gptneo", "llama", "mistral", "qwen2", "roberta"]

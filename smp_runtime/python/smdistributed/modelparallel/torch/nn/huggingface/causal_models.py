@@ -95,13 +95,7 @@ CAUSAL_MODELS = {
 
 # Rotary positions whose frequencies depend on the length of what is read.
 _CHANGING = ("dynamic", "longrope")
-_POSITIONAL = (
-    "input_ids",
-    "attention_mask",
-    "position_ids",
-    "past_key_values",
-    "inputs_embeds",
-)
+_POSITIONAL = ("input_ids", "attention_mask", "position_ids", "past_key_values", "inputs_embeds")
 
 
 def _arguments_of(module: Any) -> Arguments:
@@ -145,11 +139,7 @@ def _sizes(config: Any, rotary: Any) -> dict[str, Any]:
 
 def _llama(config: Any) -> dict[str, Any]:
     attention, output = bool(config.attention_bias), bool(config.mlp_bias)
-    return {
-        "use_qkv_bias": attention,
-        "use_attn_dense_bias": attention,
-        "use_output_bias": output,
-    }
+    return {"use_qkv_bias": attention, "use_attn_dense_bias": attention, "use_output_bias": output}
 
 
 def _mistral(config: Any) -> dict[str, Any]:
@@ -166,10 +156,7 @@ def _qwen2(config: Any) -> dict[str, Any]:
 
 
 def _gemma(config: Any) -> dict[str, Any]:
-    return {
-        "normalization": "rmsnorm_from_one",
-        "embedding_scale": config.hidden_size**0.5,
-    }
+    return {"normalization": "rmsnorm_from_one", "embedding_scale": config.hidden_size**0.5}
 
 
 Special = Callable[[Any], dict[str, Any]]

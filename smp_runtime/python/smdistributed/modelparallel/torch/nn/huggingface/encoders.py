@@ -9,10 +9,7 @@ import torch
 
 from smdistributed.modelparallel.torch._annotations.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn import DistributedTransformer
-from smdistributed.modelparallel.torch.nn.huggingface.bert import (
-    encoder_to_plain,
-    encoder_to_split,
-)
+from smdistributed.modelparallel.torch.nn.huggingface.bert import encoder_to_plain, encoder_to_split
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     arguments_from_config,
     model_result,
