@@ -11,7 +11,7 @@ from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 
 def check_scaler(scaler: _TorchScaler | None = None) -> None:
@@ -95,7 +95,7 @@ class GradScaler(_TorchScaler):
         """
         if self.is_enabled():
             self._begin()
-        with state.scaling():
+        with holding(state, is_scaling=True):
             return super().step(optimizer, *args, **kwargs)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:

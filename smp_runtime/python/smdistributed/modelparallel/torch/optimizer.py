@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 _SWAP_WEIGHTS = ("train", "eval")  # methods of schedule-free optimizers
 
 
+def _of_wrapped(name: str, doc: str) -> property:
+    """The wrapped optimizer's attribute ``name``."""
+    return property(
+        lambda self: getattr(self.optimizer, name),
+        lambda self, value: setattr(self.optimizer, name, value),
+        doc=doc,
+    )
+
+
 class DistributedOptimizer(OldNames, torch.optim.Optimizer):
     """Wraps ``optimizer``, made from all parameters of the model on every rank.
 
@@ -168,32 +177,14 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of the wrapped optimizer; where there are masters, of flat masters ``[n]``."""
-        return self.optimizer.param_groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.optimizer.param_groups = groups
-
-    @property
-    def state(self) -> Any:
-        """The state of the wrapped optimizer, by parameter or flat master."""
-        return self.optimizer.state
-
-    @state.setter
-    def state(self, value: Any) -> None:
-        self.optimizer.state = value
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The defaults of the wrapped optimizer."""
-        return self.optimizer.defaults
-
-    @defaults.setter
-    def defaults(self, value: dict[str, Any]) -> None:
-        self.optimizer.defaults = value
+    param_groups: Any = _of_wrapped(
+        "param_groups",
+        "The groups of the wrapped optimizer; where there are masters, of flat masters ``[n]``.",
+    )
+    state: Any = _of_wrapped(
+        "state", "The state of the wrapped optimizer, by parameter or flat master."
+    )
+    defaults: Any = _of_wrapped("defaults", "The defaults of the wrapped optimizer.")
 
     @property
     def overflow(self) -> bool:
@@ -299,11 +290,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
 
         Raises SMPUnsupportedError where there are no masters: without 16-bit or sharded state.
         """
-        if self._masters is None:
-            raise SMPUnsupportedError(
-                "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
-                "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
-            )
+        self._masters_to_clip("clip_master_grads", "clip_grad_norm_")
         return self._steps("clip_master_grads").clip(max_norm, float(norm_type))
 
     def clip_master_values(self, clip_value: float) -> None:
@@ -312,17 +299,19 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
 
         Raises SMPUnsupportedError where there are no masters.
         """
-        if self._masters is None:
-            raise SMPUnsupportedError(
-                "clip_master_values clips the gradients of 32-bit masters, and this job has none; "
-                "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_value_"
-            )
+        masters = self._masters_to_clip("clip_master_values", "clip_grad_value_")
         self._steps("clip_master_values").unscale()
-        if self.overflow:
-            return
-        for run in self._masters.runs:
+        for run in [] if self.overflow else masters.runs:
             if run.parameter.grad is not None:
                 run.parameter.grad.clamp_(-float(clip_value), float(clip_value))
+
+    def _masters_to_clip(self, what: str, instead: str) -> MasterParameters:
+        if self._masters is None:
+            raise SMPUnsupportedError(
+                f"{what} clips the gradients of 32-bit masters, and this job has none; set fp16 or "
+                f"bf16, or clip with torch.nn.utils.{instead}"
+            )
+        return self._masters
 
     # --- State dicts ---
 

@@ -20,6 +20,26 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.torch._metrics.reports import Reports
 
 
+@contextlib.contextmanager
+def holding(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Inside, ``owner`` has ``attributes``; afterwards the values that it had before.
+
+    >>> with holding(state, is_tracing=True):
+    ...     state.is_tracing
+    True
+    >>> state.is_tracing
+    False
+    """
+    before = {name: getattr(owner, name) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
 class State:
     """``cfg`` holds every setting as an attribute, aliases included. The rest is the library's."""
 
@@ -38,11 +58,12 @@ class State:
         self.model: Model | None = None
         self.optimizers = JobOptimizers()
         self._reports: Reports | None = None
-        self.in_step = self.is_scaling = False
+        self.in_step = False
+        self.is_scaling = False  # a GradScaler that knows of the other ranks steps the optimizer
         # Context of the thread that called the step, for modules that serve other ranks.
         self.step_context = contextvars.copy_context()
         self.inputs_are_checked = False  # the batches of the tensor-parallel group were compared
-        self.is_tracing = False
+        self.is_tracing = False  # see smp.is_tracing()
         # State of distributed modules: their group, the number of their parameters, their dropout.
         self.tensor_exchange: _runtime.TensorExchange | None = None
         self.drawn_parameters = 0
@@ -119,24 +140,6 @@ class State:
         refusal = _runtime.refusal_to_wrap(session.config, session.ranks.size)
         if refusal is not None:
             raise SMPConfigError(refusal)
-
-    @contextlib.contextmanager
-    def tracing(self) -> Iterator[None]:
-        """``smp.is_tracing()`` is True inside."""
-        self.is_tracing = True
-        try:
-            yield
-        finally:
-            self.is_tracing = False
-
-    @contextlib.contextmanager
-    def scaling(self) -> Iterator[None]:
-        """Inside, a GradScaler that knows of the other ranks steps the optimizer."""
-        self.is_scaling = True
-        try:
-            yield
-        finally:
-            self.is_scaling = False
 
     # --- What the pipeline runs on ---
 

@@ -26,7 +26,7 @@ from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput, 
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 __all__ = ["StepFunction", "StepOutput", "step"]
 
@@ -37,15 +37,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 @contextlib.contextmanager
 def _in_step() -> Iterator[None]:
-    state.in_step = True
     state.step_context = contextvars.copy_context()
     sharded = None if state.model is None else state.model.sharded
     alike = contextlib.nullcontext() if sharded is None else sharded.alike()
-    try:
-        with refused_in_a_step(), without_fast_paths(), attribute_writes.noted(), alike:
-            yield
-    finally:
-        state.in_step = False
+    own = holding(state, in_step=True)
+    with own, refused_in_a_step(), without_fast_paths(), attribute_writes.noted(), alike:
+        yield
 
 
 class StepFunction(Generic[P, R_co]):

@@ -47,7 +47,7 @@ def check_inputs(arguments: Mapping[str, Any], prescaled: bool) -> None:
 def input_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Input:
     """All tensors among a step's arguments. On a GPU digests wait for it."""
     return [
-        (where, f"{tuple(tensor.shape)} {tensor.dtype}", _digest(tensor) if with_digests else "")
+        (where, f"{tuple(tensor.shape)} {tensor.dtype}", digest(tensor) if with_digests else "")
         for where, tensor in _tensors(arguments)
     ]
 
@@ -74,9 +74,9 @@ def difference(reports: list[Input], names: list[int]) -> str | None:
     return None
 
 
-def _digest(tensor: torch.Tensor) -> str:
-    values = tensor.detach().cpu().contiguous()
-    raw = values.view(torch.uint8) if values.dim() > 0 else values.reshape(1).view(torch.uint8)
+def digest(tensor: torch.Tensor) -> str:
+    """Of type and shape nothing is in it."""
+    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return hashlib.blake2b(raw.numpy().tobytes(), digest_size=16).hexdigest()
 
 

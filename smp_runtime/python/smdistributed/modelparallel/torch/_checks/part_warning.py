@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import nn
 
 from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch.state_mod import holding
 
 
 class PartWarning:
@@ -30,14 +31,9 @@ class PartWarning:
             f"{part}. Save model.state_dict(), which all ranks call, or use smp.save_checkpoint"
         )
 
-    @contextmanager
-    def unheard(self) -> Iterator[None]:
+    def unheard(self) -> AbstractContextManager[None]:
         """For the library's own calls."""
-        before, self._silent = self._silent, True
-        try:
-            yield
-        finally:
-            self._silent = before
+        return holding(self, _silent=True)
 
     # A copy of the module, in memory or in a file that loads without this library, has a hook in
     # this one's place that ignores its arguments.

@@ -12,7 +12,7 @@ from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
 from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 _ZERO_GRAD = torch.optim.Optimizer.zero_grad
 _GRAD = torch.autograd.grad
@@ -45,18 +45,14 @@ def refused_in_a_step() -> Iterator[None]:
             "backward of all partitions (with a GradScaler: model.backward(scaler.scale(loss)))"
         )
 
-    torch.Tensor.backward = refuse  # type: ignore[method-assign]
-    _TorchScaler.scale = _checked_scale  # type: ignore[method-assign]
-    if cfg.pipeline_parallel_degree > 1:
-        torch.autograd.grad = _explained_grad
-    torch.optim.Optimizer.zero_grad = _refuse_zero_grad  # type: ignore[method-assign]
-    try:
+    grad = _explained_grad if cfg.pipeline_parallel_degree > 1 else _GRAD
+    with (
+        holding(torch.Tensor, backward=refuse),
+        holding(_TorchScaler, scale=_checked_scale),
+        holding(torch.autograd, grad=grad),
+        holding(torch.optim.Optimizer, zero_grad=_refuse_zero_grad),
+    ):
         yield
-    finally:
-        torch.Tensor.backward = plain  # type: ignore[method-assign]
-        torch.autograd.grad = _GRAD
-        _TorchScaler.scale = _SCALE  # type: ignore[method-assign]
-        torch.optim.Optimizer.zero_grad = _ZERO_GRAD  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

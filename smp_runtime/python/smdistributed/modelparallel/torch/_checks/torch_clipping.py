@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad
 
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 _NORM = "optimizer.clip_master_grads(max_norm)"
 #: And what to call in place of each; the deprecated clip_grad_norm calls clip_grad_norm_.
@@ -56,11 +56,8 @@ class ClippingWatch:
                 return function(tensors, *args, **kwargs)
             given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             self._check(name.removeprefix("_"), given)
-            self._is_inside = True
-            try:
+            with holding(self, _is_inside=True):
                 return function(given, *args, **kwargs)
-            finally:
-                self._is_inside = False
 
         return checked
 

@@ -15,6 +15,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from smdistributed.modelparallel.torch.state_mod import holding
+
 
 @dataclass(frozen=True)
 class Place:
@@ -90,9 +92,5 @@ def noted_init(note: Note) -> Iterator[None]:
         note(own, tensor, args, kwargs)
         return tensor
 
-    nn.init._no_grad_trunc_normal_ = noted
-    try:
-        with _Operations():
-            yield
-    finally:
-        nn.init._no_grad_trunc_normal_ = own
+    with holding(nn.init, _no_grad_trunc_normal_=noted), _Operations():
+        yield

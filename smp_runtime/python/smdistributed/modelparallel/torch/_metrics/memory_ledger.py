@@ -42,10 +42,10 @@ def memory_summary() -> dict[str, int]:
             used[name] = stored[name]
     elif model is not None and model.partitioned:
         local = list(model.local_parameters())
-        used["parameters"] = sum(_bytes(parameter) for parameter in local)
-        used["gradients"] = sum(_bytes(p.grad) for p in local if p.grad is not None)
+        used["parameters"] = sum(parameter.nbytes for parameter in local)
+        used["gradients"] = sum(p.grad.nbytes for p in local if p.grad is not None)
     used["optimizer"] = sum(
-        _bytes(value)
+        value.nbytes
         for optimizer in state.optimizers
         for held in optimizer.state.values()
         for value in held.values()
@@ -88,7 +88,3 @@ def memory_in_use() -> int:
     if state.activation_store is not None:
         slow = state.activation_store.stats().arena_bytes
     return _runtime.heap_bytes() - gathered - slow
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -26,7 +26,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPConfigError,
     SMPPartitionError,
 )
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 _WORLD = comm.CommGroup.WORLD
 
@@ -112,7 +112,7 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
     if state.cfg.skip_tracing:
         options = replace(options, device="meta")
     try:
-        with state.tracing():
+        with holding(state, is_tracing=True):
             trace = trace_step(module, run_step, options)
         state.reports.set_forward_flops(trace.flops)
         return trace

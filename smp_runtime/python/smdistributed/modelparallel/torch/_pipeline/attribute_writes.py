@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch._objects.object_states import IMMUTABLE
 from smdistributed.modelparallel.torch._pipeline.context_values import keep_out
 from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.ports import Model
+from smdistributed.modelparallel.torch.state_mod import holding
 
 _SET = nn.Module.__setattr__
 _DELETE = nn.Module.__delattr__
@@ -87,16 +88,9 @@ def current_account() -> Writes:
     return _writes.get() or Writes()
 
 
-@contextlib.contextmanager
-def noted() -> Iterator[None]:
+def noted() -> contextlib.AbstractContextManager[None]:
     """Inside, attributes of modules that are set or deleted are in the account of whoever does."""
-    nn.Module.__setattr__ = _set  # type: ignore[method-assign]
-    nn.Module.__delattr__ = _delete  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__setattr__ = _SET  # type: ignore[method-assign]
-        nn.Module.__delattr__ = _DELETE  # type: ignore[method-assign]
+    return holding(nn.Module, __setattr__=_set, __delattr__=_delete)
 
 
 def _set(self: nn.Module, name: str, value: Any) -> None:

@@ -43,13 +43,6 @@ _EXAMINED = 8  # calls of a module
 class RemoteModules:
     """Sends calls of modules of other partitions there, and runs those of this one for others."""
 
-    def __init__(self) -> None:
-        self._engine: _runtime.Engine | None = None
-        self._ownership: Ownership | None = None
-        self._routes: SequentialRoutes | None = None
-        self._modules: Modules | None = None
-        self._examined: collections.Counter[int] = collections.Counter()
-
     def connect(
         self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
     ) -> None:
@@ -60,6 +53,7 @@ class RemoteModules:
         """
         self._engine, self._ownership, self._routes = engine, ownership, routes
         self._modules = Modules(ownership.modules, ownership.module_names)
+        self._examined: collections.Counter[int] = collections.Counter()
         install_recorders(ownership.modules)
         for module in ownership.modules:
             module.__dict__["_orig_forward"] = module.forward
@@ -71,13 +65,11 @@ class RemoteModules:
                 module.__dict__["forward"] = functools.partial(self._call_in_parts, module)
 
     def _call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        assert self._ownership is not None
         hop = (self._ownership.of_module(module), self._ownership.module_id(module))
         return self._send([hop], args, kwargs)
 
     def _call_in_parts(self, container: nn.Sequential, value: Any) -> Any:
         """``nn.Sequential.forward``, with one call for consecutive children of other partitions."""
-        assert self._routes is not None
         parts = self._routes.parts[container]
         if [id(child) for child in container] != [id(c) for part in parts for c in part.children]:
             return container.__dict__["_orig_forward"](value)  # the script changed it
@@ -91,7 +83,6 @@ class RemoteModules:
 
     def call_region(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Has the partition of the region's modules run them, to be recomputed there."""
-        assert self._ownership is not None
         owner = self._ownership.of_module(self._ownership.modules[region.modules[0]])
         return self._send([(owner, region.modules[0])], args, kwargs, region)
 
@@ -102,10 +93,7 @@ class RemoteModules:
         kwargs: dict[str, Any],
         region: Region | None = None,
     ) -> Any:
-        assert self._engine is not None and self._ownership is not None
-        assert self._modules is not None
-        ownership = self._ownership
-        owner, number = route[0]
+        ownership, (owner, number) = self._ownership, route[0]
         if torch._C._current_graph_task_id() != -1:
             raise SMPStepError(
                 f"module {self._name(number)} of partition {owner} was called in a backward of "
@@ -144,7 +132,6 @@ class RemoteModules:
 
     def _called(self, targets: list[int], region: Region | None) -> list[nn.Module]:
         """The modules that calls of ``targets`` call."""
-        assert self._ownership is not None and self._routes is not None
         modules = self._ownership.modules
         if region is not None:
             return [modules[number] for number in region.modules]
@@ -155,7 +142,6 @@ class RemoteModules:
         ]
 
     def _name(self, number: int) -> str:
-        assert self._routes is not None
         return self._routes.names[number]
 
     def run(
@@ -172,7 +158,6 @@ class RemoteModules:
     @contextlib.contextmanager
     def _told_of_kept(self, name: str, module_id: int, called: list[nn.Module]) -> Iterator[None]:
         """Warns, of the first calls of a module, of what they keep on this rank alone."""
-        assert self._ownership is not None and self._modules is not None
         self._examined[module_id] += 1
         if self._examined[module_id] > _EXAMINED:
             yield
@@ -190,7 +175,6 @@ class RemoteModules:
     def _run(
         self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
-        assert self._ownership is not None and self._modules is not None
         name = self._name(module_id)
         call = ServedCall(
             self._modules,

@@ -98,18 +98,8 @@ class CheckedStep:
             kept = keep_inputs(microbatches)
         except Exception as error:  # the step will say so itself
             self._impossible = f"its arguments cannot be copied: {type(error).__name__}: {error}"
-        mine = (_replica(), ranks.tp_rank(), kept, random_state())
-        if ranks.dp_rank() != 0:
-            comm.send(mine, 0, comm.RankType.DP_RANK)
-            return
-        everyone = [mine] + [
-            comm.recv_from(rank, comm.RankType.DP_RANK) for rank in range(1, ranks.dp_size())
-        ]
-        # Ranks of a tensor-parallel group that share a batch count once.
-        by_replica = {replica: (kept, numbers) for replica, tp_rank, kept, numbers in everyone
-                      if tp_rank == 0 or not state.cfg.prescaled_batch}  # fmt: skip
         try:
-            for _, (inputs, numbers) in sorted(by_replica.items()):
+            for inputs, numbers in _by_replica((kept, random_state())):
                 if inputs is not None:
                     self._replicas.append((restore_inputs(inputs, microbatches), numbers))
         except ValueError as error:
@@ -156,14 +146,7 @@ class CheckedStep:
         sizes = _merged(comm.allgather(self._watch.sizes, comm.CommGroup.WORLD))
         found: list[Any] = []
         if ranks.pp_rank() == 0:
-            mine = (_replica(), ranks.tp_rank(), leaves_of(outputs))
-            if ranks.dp_rank() != 0:
-                comm.send(mine, 0, comm.RankType.DP_RANK)
-            else:
-                others = [comm.recv_from(rank, comm.RankType.DP_RANK)
-                          for rank in range(1, ranks.dp_size())]  # fmt: skip
-                found = [leaves for _, tp_rank, leaves in sorted([mine, *others], key=_by_place)
-                         if tp_rank == 0 or not state.cfg.prescaled_batch]  # fmt: skip
+            found = _by_replica(leaves_of(outputs))
         self.gradients_are_due = backward_ran and model.replicas.gradients_are_due
         gradients = None
         if self.gradients_are_due and takes_part(model):
@@ -237,8 +220,16 @@ def _replica() -> int:
     return ranks.rdp_rank() if state.cfg.prescaled_batch else ranks.dp_rank()
 
 
-def _by_place(item: tuple[int, int, Any]) -> tuple[int, int]:
-    return item[:2]
+def _by_replica(mine: Any) -> list[Any]:
+    """What each replica has, in their order, on the first rank; else nothing. Ranks of a
+    tensor-parallel group that share a batch count once."""
+    own = (_replica(), ranks.tp_rank(), mine)
+    if ranks.dp_rank() != 0:
+        comm.send(own, 0, comm.RankType.DP_RANK)
+        return []
+    of_others = (comm.recv_from(n, comm.RankType.DP_RANK) for n in range(1, ranks.dp_size()))
+    return [given for _, tp_rank, given in sorted([own, *of_others], key=lambda one: one[:2])
+            if tp_rank == 0 or not state.cfg.prescaled_batch]  # fmt: skip
 
 
 def _merged(all_sizes: list[Sizes]) -> Sizes:

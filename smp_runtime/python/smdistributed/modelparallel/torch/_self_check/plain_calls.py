@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from smdistributed.modelparallel.torch.ports import Model
+from smdistributed.modelparallel.torch.state_mod import holding
 
 Backward = Callable[[Any, Any], None]
 
@@ -51,12 +52,8 @@ def calling_plain(
         def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
             backward(tensors, grad_tensors)
 
-    model.__class__ = PlainModel
-    try:
-        with _OnlyHere():  # type: ignore[no-untyped-call]
-            yield
-    finally:
-        model.__class__ = own
+    with holding(model, __class__=PlainModel), _OnlyHere():  # type: ignore[no-untyped-call]
+        yield
 
 
 class NotPlainError(RuntimeError):

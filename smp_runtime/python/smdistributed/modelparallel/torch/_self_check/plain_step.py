@@ -19,7 +19,7 @@ from smdistributed.modelparallel.torch._self_check.reference_model import PlainR
 from smdistributed.modelparallel.torch._self_check.tolerances import tolerance
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.precision import computing_type
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 
 class NotComparableError(RuntimeError):
@@ -58,27 +58,27 @@ class PlainStep:
     def run(self, model: Any, scale: float) -> tuple[Arithmetic, PlainRun, PlainRun | None]:
         """The run, and where rounding in 16 bits decides one in 32 bits. Raises
         NotComparableError."""
-        run = self._run(self.reference.run, model, scale)
+        run = self._run(model, scale, wide=False)
         dtype = next(iter(run.types), None) or computing_type() or _narrowest(self.reference)
         # Layers in the place of others have kernels of their own, also on one tensor rank.
         same = not (torch.cuda.is_available() or ranks.tp_size() > 1 or model.replaced())
         how = Arithmetic(dtype, same)
-        wide = self._run(self.reference.run_in_32_bits, model, scale) if how.rounds else None
+        wide = self._run(model, scale, wide=True) if how.rounds else None
         return how, run, wide
 
-    def _run(self, run: Callable[..., PlainRun], model: Any, scale: float) -> PlainRun:
+    def _run(self, model: Any, scale: float, *, wide: bool) -> PlainRun:
         watch = ModuleWatch(self.reference.place, self.number, self.seeded, noticing=True)
-        state.in_step = True
         try:
-            result = run(model, self.function, self.replicas, scale, watch)
+            with holding(state, in_step=True):
+                result = self.reference.run(
+                    model, self.function, self.replicas, scale, watch, wide=wide
+                )
         except NotPlainError as error:
             raise NotComparableError(str(error)) from error
         except Exception as error:
             raise NotComparableError(
                 f"its function fails with the plain module: {type(error).__name__}: {error}"
             ) from error
-        finally:
-            state.in_step = False
         strange = [name for name in watch.drew if name not in self.seeded]
         if strange and (has_streams() or torch.cuda.is_available()):
             raise NotComparableError(_other_numbers(strange[0]))

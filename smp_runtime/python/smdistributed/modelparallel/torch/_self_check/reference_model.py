@@ -152,21 +152,16 @@ class ReferenceModel:
         replicas: list[tuple[list[Any], RandomState]],
         scale: float,
         watch: ModuleWatch,
+        *,
+        wide: bool,
     ) -> PlainRun:
         """Computes a step: the microbatches of each replica one behind the other. Gradients are of
-        the mean over the replicas, times ``scale`` of each microbatch."""
-        assert self._wrapped is not None
-        return self._run(self._wrapped, model, function, replicas, scale, watch, self.gradients)
-
-    def run_in_32_bits(
-        self,
-        model: Model,
-        function: Callable[[Any], Any],
-        replicas: list[tuple[list[Any], RandomState]],
-        scale: float,
-        watch: ModuleWatch,
-    ) -> PlainRun:
-        """The same without 16-bit computing, which shows how much rounding is."""
+        the mean over the replicas, times ``scale`` of each microbatch. ``wide``: without 16-bit
+        computing, which shows how much rounding is."""
+        how = (model, function, replicas, scale, watch)
+        if not wide:
+            assert self._wrapped is not None
+            return self._run(self._wrapped, *how, self.gradients)
         narrow = [t for t in (*self.module.parameters(), *self.module.buffers())
                   if t.is_floating_point() and t.element_size() == 2]  # fmt: skip
         kept = [tensor.data for tensor in narrow]
@@ -174,7 +169,7 @@ class ReferenceModel:
             tensor.data = tensor.data.float()
         plain = ReplicaModule(self.module) if state.cfg.ddp else self.module
         try:
-            return self._run(plain, model, function, replicas, scale, watch, self.wide_gradients)
+            return self._run(plain, *how, self.wide_gradients)
         finally:
             for tensor, value in zip(narrow, kept, strict=True):
                 tensor.data = value

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
-from smdistributed.modelparallel.torch._self_check.tolerances import difference, output_floor
+from smdistributed.modelparallel.torch._self_check.tolerances import OUTPUT_FLOOR, difference
 from smdistributed.modelparallel.torch._session.comm import decode, encode
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
@@ -108,7 +108,7 @@ def _apart(one: Any, other: Any, exact: bool) -> float:
         return float(one != other and exact)
     a, b = torch.as_tensor(one), torch.as_tensor(other)
     if a.is_floating_point() or a.is_complex():
-        return difference(_real(a), _real(b), output_floor())
+        return difference(_real(a), _real(b), OUTPUT_FLOOR)
     return float(exact and not torch.equal(a, b))
 
 

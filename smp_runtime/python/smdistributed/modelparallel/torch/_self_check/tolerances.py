@@ -21,7 +21,8 @@ import math
 import torch
 
 FLOOR = 2**-3
-_OUTPUT_FLOOR = 1e-3
+#: For results of steps, which may be as small as they like.
+OUTPUT_FLOOR = 1e-3
 _NARROW = (torch.float16, torch.bfloat16)
 _UPDATE_ULPS = 4
 
@@ -77,11 +78,6 @@ def mean_size(tensor: torch.Tensor) -> float:
     """The root of the mean square of the finite elements."""
     finite = torch.nan_to_num(tensor.detach().double(), 0.0, 0.0, 0.0)
     return float(torch.linalg.vector_norm(finite)) / math.sqrt(max(1, tensor.numel()))
-
-
-def output_floor() -> float:
-    """For results of steps, which may be as small as they like."""
-    return _OUTPUT_FLOOR
 
 
 def allowed_after_update(

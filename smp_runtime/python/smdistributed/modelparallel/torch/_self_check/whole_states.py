@@ -10,7 +10,6 @@ collective as ``optimizer.state_dict()`` is.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checks.input_check import digest
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
@@ -91,21 +91,16 @@ def copies_that_differ(model: Model) -> str | None:
     where all are equal. Collective over the data-parallel group."""
     if model.sharded is not None or ranks.dp_size() == 1:
         return None
-    own = {name: (distribution_axis(p) is not None, _digest(p))
+    own = {name: (distribution_axis(p) is not None, digest(p))
            for name, p in model.local_named_parameters()}  # fmt: skip
     everyone = comm.allgather((ranks.tp_rank(), ranks.rank(), own), comm.CommGroup.DP_GROUP)
     for tp_rank, rank, theirs in everyone:
-        for name, (sliced, digest) in own.items():
+        for name, (sliced, mine) in own.items():
             if sliced and tp_rank != ranks.tp_rank():
                 continue  # another slice
-            if theirs.get(name, (sliced, digest))[1] != digest:
+            if theirs.get(name, (sliced, mine))[1] != mine:
                 return f"parameter {name} has other values on rank {rank} than on {ranks.rank()}"
     return None
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(raw.numpy().tobytes(), digest_size=16).hexdigest()
 
 
 _GRADIENT, _VALUE, _MASTERS = "_smp_gradient", "_smp_value", "_smp_masters"

@@ -18,14 +18,41 @@ from __future__ import annotations
 
 import io
 import pickle
+from enum import Enum
 from typing import Any
 
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session.groups import CommGroup, RankType
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
+
+
+class CommGroup(Enum):
+    """Groups over which ranks communicate: of each kind the one that this rank is in.
+
+    ``WORLD``: all ranks. ``MP_GROUP``: one copy of the model. ``PP_GROUP``: its pipeline stages.
+    ``TP_GROUP``: the ranks that split a layer. ``DP_GROUP``: the same stage of all copies.
+    ``RDP_GROUP``: the same parameters.
+    """
+
+    WORLD = "WORLD"
+    MP_GROUP = "MP"
+    DP_GROUP = "DP"
+    PP_GROUP = "PP"
+    TP_GROUP = "TP"
+    RDP_GROUP = "RDP"
+
+
+class RankType(Enum):
+    """Group within which a rank number counts, one of the caller's, as in ``CommGroup``."""
+
+    WORLD_RANK = "WORLD"
+    MP_RANK = "MP"
+    DP_RANK = "DP"
+    PP_RANK = "PP"
+    TP_RANK = "TP"
+    RDP_RANK = "RDP"
 
 
 def _on_current_device(tensor: torch.Tensor, requires_grad: bool) -> torch.Tensor:
@@ -61,23 +88,6 @@ def encode(obj: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """Only for bytes of a rank of the same job: unpickling runs code."""
     return pickle.loads(data)
-
-
-__all__ = [
-    "CommGroup",
-    "RankType",
-    "allgather",
-    "barrier",
-    "broadcast",
-    "broadcast_from_rank0",
-    "dp_barrier",
-    "mp_barrier",
-    "pp_barrier",
-    "rdp_barrier",
-    "recv_from",
-    "send",
-    "tp_barrier",
-]
 
 
 def broadcast(obj: Any, group: CommGroup) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of groups, and the c10d groups that belong to them."""
+"""Groups of c10d, by the names of their backends."""
 
 from __future__ import annotations
 
 import importlib
-from enum import Enum
 
 import torch
 import torch.distributed as dist
@@ -12,33 +11,6 @@ from torch.distributed import distributed_c10d as c10d
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
-
-
-class CommGroup(Enum):
-    """Groups over which ranks communicate: of each kind the one that this rank is in.
-
-    ``WORLD``: all ranks. ``MP_GROUP``: one copy of the model. ``PP_GROUP``: its pipeline stages.
-    ``TP_GROUP``: the ranks that split a layer. ``DP_GROUP``: the same stage of all copies.
-    ``RDP_GROUP``: the same parameters.
-    """
-
-    WORLD = "WORLD"
-    MP_GROUP = "MP"
-    DP_GROUP = "DP"
-    PP_GROUP = "PP"
-    TP_GROUP = "TP"
-    RDP_GROUP = "RDP"
-
-
-class RankType(Enum):
-    """Group within which a rank number counts, one of the caller's, as in ``CommGroup``."""
-
-    WORLD_RANK = "WORLD"
-    MP_RANK = "MP"
-    DP_RANK = "DP"
-    PP_RANK = "PP"
-    TP_RANK = "TP"
-    RDP_RANK = "RDP"
 
 
 def backend_for(requested: str) -> str:

@@ -18,7 +18,7 @@ from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedMod
 from smdistributed.modelparallel.torch._slices.whole_norms import Tensors, WholeNorms
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 
 class MasterParameters:
@@ -167,18 +167,13 @@ class MasterParameters:
         factor = steps.begin_update()
         if factor is None:
             return
-        fused = self.optimizer if isinstance(self.optimizer, FusedAdam) else None
-        if fused is None:
-            steps.apply_factor()
-        else:
-            fused.gradient_factor = factor
-        self.is_updating = True
-        try:
-            self.optimizer.step()
-        finally:
-            self.is_updating = False
-            if fused is not None:
-                fused.gradient_factor = 1.0
+        with holding(self, is_updating=True):
+            if isinstance(self.optimizer, FusedAdam):
+                with holding(self.optimizer, gradient_factor=factor):
+                    self.optimizer.step()
+            else:
+                steps.apply_factor()
+                self.optimizer.step()
         steps.end_update()
 
     def numbers(self) -> list[list[int]]:

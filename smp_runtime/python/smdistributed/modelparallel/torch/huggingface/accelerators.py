@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
+    MIXIN,
     replica_group,
     replica_index,
     replicas,
@@ -37,15 +38,11 @@ def mean_over_replicas(value: torch.Tensor) -> torch.Tensor:
     return total / ranks.dp_size()
 
 
-class RankAccelerator:
+class RankAccelerator(MIXIN):  # type: ignore[misc]
     """Stands before the class of an accelerator: its processes are replicas of the model.
 
     What it gathers is gathered over the ranks that are fed different batches; all ranks call it.
     """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def num_processes(self) -> int:
@@ -71,11 +68,11 @@ class RankAccelerator:
     def prepare_data_loader(self, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
         """Each replica reads its own batches, also of data without a length."""
         self.dataloader_config.dispatch_batches = False
-        return super().prepare_data_loader(data_loader, *args, **kwargs)  # type: ignore[misc]
+        return super().prepare_data_loader(data_loader, *args, **kwargs)
 
     def prepare_model(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(model, DistributedModel):
-            return super().prepare_model(model, *args, **kwargs)  # type: ignore[misc]
+            return super().prepare_model(model, *args, **kwargs)
         if not any(one is model for one in self._models):
             self._models.append(model)
         return model
@@ -92,7 +89,7 @@ class RankAccelerator:
     def unwrap_model(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(model, DistributedModel):
             return model.get_module()
-        return super().unwrap_model(model, *args, **kwargs)  # type: ignore[misc]
+        return super().unwrap_model(model, *args, **kwargs)
 
     # --- What a loop calls ---
 
@@ -212,11 +209,7 @@ def switch_off_own_calls() -> None:
         if name == "transformers" or name.startswith("transformers."):
             namespace = vars(module)
             if _GATE in namespace:
-                namespace[_GATE] = _closed_gate
+                namespace[_GATE] = lambda: False
             if _FLAG in namespace:
                 namespace[_FLAG] = False
     sys.modules["transformers.training_args"].PartialState = StateAlone  # type: ignore[attr-defined]
-
-
-def _closed_gate() -> bool:
-    return False

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -36,13 +34,14 @@ from smdistributed.modelparallel.torch.huggingface.accelerators import (
 from smdistributed.modelparallel.torch.huggingface.trainer_checkpoints import TrainerCheckpoints
 from smdistributed.modelparallel.torch.huggingface.trainer_steps import EvaluatedRows, TrainerSteps
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
+    MIXIN,
     adapt_arguments,
     takes_checkpointing,
 )
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.nn.lm_head import DistributedTransformerLMHead
 from smdistributed.modelparallel.torch.nn.transformer_layer import DistributedTransformerLayer
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 switch_off_own_calls()
 
@@ -50,26 +49,22 @@ switch_off_own_calls()
 _STEPS = ("training_step", "prediction_step")
 
 
-class TrainerOverrides:
+class TrainerOverrides(MIXIN):  # type: ignore[misc]
     """The Trainer's methods that know of ranks; ``super()`` is the Trainer's own."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
     model: Any
     model_wrapped: Any
 
     full_checkpoints = True
     """Checkpoints while training hold the whole model beside its parts."""
-    _steps: TrainerSteps | None = None
-    _checkpoints: TrainerCheckpoints | None = None
+    _steps: TrainerSteps  # with the wrapped model
+    _checkpoints: TrainerCheckpoints
 
     def create_accelerator_and_postprocess(self) -> None:
         _refuse_steps(type(self))
         adapt_arguments(self.args)
         begin_alone(self.args.device)
-        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        super().create_accelerator_and_postprocess()
         adapt_accelerator(self.accelerator)
         self.gather_function = self.accelerator.gather_for_metrics
 
@@ -95,7 +90,7 @@ class TrainerOverrides:
         annotated = any(annotation_of(one, None) is not None for one in plain.modules())
         if ranks.tp_size() > 1 and not annotated:
             set_tensor_parallelism(plain)
-        with _weights_kept():
+        with holding(state.cfg, _match_weights=True):
             model = DistributedModel(
                 plain, backward_passes_per_step=self.args.gradient_accumulation_steps
             )
@@ -120,13 +115,10 @@ class TrainerOverrides:
         module = self.distributed_model().get_module()
         given = self.optimizer
         if given is None:
-            plain, self.model = self.model, module
-            try:
-                return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
-            finally:
-                self.model = plain
+            with holding(self, model=module):
+                return super().create_optimizer(*args, **kwargs)
         _check_parameters(given, module)
-        return super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
+        return super().create_optimizer(*args, **kwargs)
 
     # --- Steps ---
 
@@ -136,7 +128,6 @@ class TrainerOverrides:
             self.optimizer.train()
         inputs = self._prepare_inputs(inputs)
         model.replicas.due = bool(self.accelerator.gradient_state.sync_gradients)
-        assert self._steps is not None
         items = num_items_in_batch
         if items is not None:  # the number in all replicas, whose mean the losses' sums are to have
             items = mean_over_replicas(torch.as_tensor(items, device=self.args.device).double())
@@ -171,7 +162,6 @@ class TrainerOverrides:
         items = None
         if with_loss:
             items = self._get_num_items_in_batch([rows.counted(rows.of(inputs))], self.args.device)
-        assert self._steps is not None
         divisor = None if items is None else max(items, torch.ones_like(items))
         loss, outputs = self._steps.predict(
             model, rows.of(inputs), divisor, ignore_keys or [], with_loss
@@ -193,7 +183,6 @@ class TrainerOverrides:
         if _internal_call and not self.full_checkpoints:
             comm.barrier()
             return
-        assert self._checkpoints is not None
         entries = self._checkpoints.whole()
         with agreement("SMPTrainer.save_model"):
             if self.args.should_save:
@@ -203,27 +192,24 @@ class TrainerOverrides:
             self.push_to_hub(commit_message="Model save")
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        assert self._checkpoints is not None
         self._checkpoints.save_parts(output_dir)
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), f"{output_dir}/scheduler.pt")
 
     def _save_rng_state(self, output_dir: str) -> None:
         with self.args.each_rank_by_itself():
-            super()._save_rng_state(output_dir)  # type: ignore[misc]
+            super()._save_rng_state(output_dir)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with self.args.each_rank_by_itself():
-            super()._load_rng_state(checkpoint)  # type: ignore[misc]
+            super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         self.distributed_model()
-        assert self._checkpoints is not None
         self._checkpoints.load_model(resume_from_checkpoint)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            assert self._checkpoints is not None
             self._checkpoints.load_training(checkpoint, self.lr_scheduler)
 
     def _load_best_model(self) -> None:
@@ -329,17 +315,6 @@ def _replaces(kind: type, name: str) -> bool:
         if inspect.isfunction(method):
             return "super" not in method.__code__.co_names
     return False
-
-
-@contextlib.contextmanager
-def _weights_kept() -> Iterator[None]:
-    """Inside, distributed modules begin with the weights of what they replace."""
-    before = state.cfg._match_weights
-    state.cfg._match_weights = True
-    try:
-        yield
-    finally:
-        state.cfg._match_weights = before
 
 
 def _recompute_layers(module: nn.Module) -> None:

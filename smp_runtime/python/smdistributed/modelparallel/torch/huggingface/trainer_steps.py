@@ -19,7 +19,7 @@ from smdistributed.modelparallel.torch.huggingface.training_arguments import (
     replica_index,
     replicas,
 )
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 from smdistributed.modelparallel.torch.step import step
 
 
@@ -95,8 +95,7 @@ def _of_microbatch(items: Any) -> Any:
     return None if items is None else items / state.cfg.microbatches
 
 
-@contextlib.contextmanager
-def microbatches_that_divide(inputs: Any) -> Iterator[None]:
+def microbatches_that_divide(inputs: Any) -> contextlib.AbstractContextManager[None]:
     """Inside, steps have as many microbatches as divide the batch: the last one may be smaller.
 
     >>> import smdistributed.modelparallel.torch as smp
@@ -106,14 +105,9 @@ def microbatches_that_divide(inputs: Any) -> Iterator[None]:
     2
     >>> smp.shutdown()
     """
-    settings, asked = state.cfg, state.cfg.microbatches
     sizes = [leaf.shape[0] for leaf in tree_leaves(dict(inputs))
              if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]  # fmt: skip
-    settings.microbatches = math.gcd(asked, *sizes)
-    try:
-        yield
-    finally:
-        settings.microbatches = asked
+    return holding(state.cfg, microbatches=math.gcd(state.cfg.microbatches, *sizes))
 
 
 def _chosen(outputs: Any, ignored: Sequence[str], first: int) -> Any:

@@ -7,14 +7,14 @@ import contextlib
 import copyreg
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers.training_args import ParallelMode
 
 from smdistributed.modelparallel.torch._session import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPUnsupportedError
-from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.state_mod import holding, state
 
 # Arguments for what the library does instead, or not at all, and what to do without them.
 _REFUSED = {
@@ -44,13 +44,13 @@ def replica_group() -> comm.CommGroup:
     return comm.CommGroup.RDP_GROUP if state.cfg.prescaled_batch else comm.CommGroup.DP_GROUP
 
 
-class RankArguments:
+MIXIN: Any = object
+"""Base of what stands before another class, whose attributes it has then."""
+
+
+class RankArguments(MIXIN):  # type: ignore[misc]
     """Stands before the class of a script's arguments: processes are replicas of the model, and
     the first rank of the job is the main process."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
 
     counts_ranks = False
     """Inside ``each_rank_by_itself``: processes are ranks."""
@@ -109,14 +109,9 @@ class RankArguments:
             if first:
                 comm.barrier()
 
-    @contextlib.contextmanager
-    def each_rank_by_itself(self) -> Iterator[None]:
+    def each_rank_by_itself(self) -> contextlib.AbstractContextManager[None]:
         """Inside, what is written once a process is written once a rank."""
-        self.counts_ranks = True
-        try:
-            yield
-        finally:
-            self.counts_ranks = False
+        return holding(self, counts_ranks=True)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Files hold the script's own class: training_args.bin is read without the library."""

@@ -77,15 +77,11 @@ def _additive(states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return states.new_zeros(batch, 1, 1, length).masked_fill(~mask, lowest)
 
 
-def _result(result: tuple[torch.Tensor, ...]) -> Any:
-    return model_result(result[0])
-
-
 _ENCODER = Registration(
     DistributedTransformer,
     _sizes,
     _encoder_arguments,
-    _result,
+    lambda result: model_result(result[0]),
     arguments_from_config,
     encoder_to_split,
     encoder_to_plain,
