@@ -32,7 +32,7 @@ verifies; what begins with an underscore is private:
     _objects      containers and objects as calls between partitions carry them
     _delayed      parameters without storage
     state_mod     smp.state: settings, model, optimizers, engine of this process
-    ports         what lower rooms use of a model
+    ports         protocols: what lower rooms use of what higher ones make
     exceptions
 
 Work is done in C++ (smdistributed._runtime); these modules check arguments and carry tensors.

@@ -5,19 +5,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.ports import Model
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
-    from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
-    from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
-    from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.ports import Masters, Model, Optimizer, Sharded
 
 
 class JobOptimizers:
@@ -29,35 +23,30 @@ class JobOptimizers:
     """
 
     def __init__(self) -> None:
-        self._all: list[DistributedOptimizer] = []
-        self._replaced: weakref.WeakSet[DistributedOptimizer] = weakref.WeakSet()
+        self._all: list[Optimizer] = []
+        self._replaced: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._steps: _runtime.MixedPrecisionSteps | None = None
 
-    def __iter__(self) -> Iterator[DistributedOptimizer]:
+    def __iter__(self) -> Iterator[Optimizer]:
         return iter(self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
-    def last(self) -> DistributedOptimizer | None:
+    def last(self) -> Optimizer | None:
         return self._all[-1] if self._all else None
 
-    @property
-    def states(self) -> OptimizerStates:
-        """The state of all of them, for checkpoints; there is at least one."""
-        return self._all[0].states_of(self._all)
-
-    def wrapper_of(self, optimizer: torch.optim.Optimizer) -> DistributedOptimizer | None:
+    def wrapper_of(self, optimizer: torch.optim.Optimizer) -> Optimizer | None:
         """Wrapper of ``optimizer``, also if another took its place."""
         everyone = (*self._all, *self._replaced)
         return next((one for one in everyone if one.optimizer is optimizer), None)
 
-    def beside(self, given: set[torch.Tensor]) -> list[DistributedOptimizer]:
+    def beside(self, given: set[torch.Tensor]) -> list[Optimizer]:
         """Wrappers that stay if one over the parameters ``given`` comes."""
         return [one for one in self._all if given.isdisjoint(one.states.given_parameters())]
 
-    def add(self, optimizer: DistributedOptimizer) -> None:
+    def add(self, optimizer: Optimizer) -> None:
         """Adds ``optimizer``, in place of the wrappers over any of its parameters."""
         kept = self.beside(set(optimizer.states.given_parameters()))
         replaced = [one for one in self._all if one not in kept]
@@ -70,9 +59,7 @@ class JobOptimizers:
             self._replaced.add(one)
             one.give_way(optimizer)
 
-    def scaler_for(
-        self, asked: Any, others: list[DistributedOptimizer]
-    ) -> _runtime.LossScaler | None:
+    def scaler_for(self, asked: Any, others: list[Optimizer]) -> _runtime.LossScaler | None:
         """The loss scale that ``others`` have; None without any. A model has one: raises
         SMPValidationError if theirs was asked for in other words than ``asked``."""
         if not others:
@@ -105,7 +92,7 @@ class JobOptimizers:
         return self._steps
 
     @property
-    def _masters(self) -> list[MasterParameters]:
+    def _masters(self) -> list[Masters]:
         return [one.masters for one in self._all if one.masters is not None]
 
     def _renew_steps(self) -> None:
@@ -119,7 +106,7 @@ class JobOptimizers:
         for one in masters:
             self._steps.add(one.core)
 
-    def keep_parameters_whole(self, model: Model, asking: DistributedOptimizer) -> ShardedModel:
+    def keep_parameters_whole(self, model: Model, asking: Optimizer) -> Sharded:
         """``model.keep_parameters_whole``, for ``asking``; optimizers that have masters take
         theirs, with their state, over to those of whole parameters. Collective."""
         kept = self.beside(set(asking.states.given_parameters()))
@@ -154,7 +141,7 @@ class JobOptimizers:
         if self._steps is not None:
             self._steps.begin()
 
-    def clear_gradients(self, of: MasterParameters | None = None) -> None:
+    def clear_gradients(self, of: Masters | None = None) -> None:
         """Clears the gradients of one optimizer, or all. After an overflow, which leaves no
         gradient of use, all."""
         masters = self._masters

@@ -395,4 +395,4 @@ class DistributedModel(ModelStates):
         if not enable or not state.cfg.ddp:
             return contextlib.nullcontext()
         self.replicas.refuse_join()
-        return joined(self, divide_by_initial_world_size, throw_on_early_termination)
+        return joined(self, self.replicas, divide_by_initial_world_size, throw_on_early_termination)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration
 from smdistributed.modelparallel.torch._checks.mastered_parameters import check_published
 from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed
@@ -43,6 +43,7 @@ from smdistributed.modelparallel.torch._state.tensor_states import (
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.model_views import ModelViews
+from smdistributed.modelparallel.torch.ports import Translation
 from smdistributed.modelparallel.torch.state_mod import state
 
 _Model = TypeVar("_Model", bound="ModelStates")

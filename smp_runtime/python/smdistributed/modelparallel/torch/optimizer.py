@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -15,17 +15,15 @@ from smdistributed.modelparallel.torch._sharding.master_parameters import Master
 from smdistributed.modelparallel.torch._sharding.old_names import OldNames
 from smdistributed.modelparallel.torch._sharding.precision import make_scaler
 from smdistributed.modelparallel.torch._sharding.update_scope import UpdateScope, check_scope
-from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
+from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates, states_of
 from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
     SMPUnsupportedError,
     SMPValidationError,
 )
+from smdistributed.modelparallel.torch.ports import Optimizer, Sharded
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 
 _SWAP_WEIGHTS = ("train", "eval")  # methods of schedule-free optimizers
 
@@ -123,14 +121,14 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
                 sharded = state.optimizers.keep_parameters_whole(model, self)
             self._masters = MasterParameters(sharded, self.optimizer)
 
-    def move_masters(self, sharded: ShardedModel, saved: Mapping[str, Any]) -> None:
+    def move_masters(self, sharded: Sharded, saved: Mapping[str, Any]) -> None:
         """Steps the masters of another store of the same model, and goes on from ``saved``; for the
         library's own modules. Collective."""
         self.require_masters("masters").release()
         self._masters = MasterParameters(sharded, self.optimizer)
         self.states.load(saved)
 
-    def give_way(self, other: DistributedOptimizer) -> None:
+    def give_way(self, other: Optimizer) -> None:
         """``other`` is over the same parameters; for the library's own modules."""
         self._successor = type(other.optimizer).__name__
         if self._masters is not None:
@@ -318,12 +316,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
     @property
     def states(self) -> OptimizerStates:
         """The state of this rank and of all, for checkpoints."""
-        return self.states_of([self])
-
-    def states_of(self, optimizers: Sequence[DistributedOptimizer]) -> OptimizerStates:
-        """State of ``optimizers``, of which this is one; for the library's own modules."""
-        masters = [one.masters for one in optimizers if one.masters is not None]
-        return OptimizerStates([one.optimizer for one in optimizers], masters, self._scaler)
+        return states_of([self])
 
     def orig_state_dict(self) -> dict[str, Any]:
         """State dict of the wrapped optimizer on this rank."""

@@ -7,17 +7,14 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._job_optimizers import JobOptimizers
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
-from smdistributed.modelparallel.torch.ports import Model
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._metrics.reports import Reports
+from smdistributed.modelparallel.torch.ports import Model, Reports
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,10 +12,10 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._annotations.constructed_values import note_constructed
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.ports import Translation
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentHook = Callable[..., Any]
-Translation = Callable[[Mapping[str, Any]], dict[str, Any]]
 ModuleClass = TypeVar("ModuleClass", bound=type[nn.Module])
 
 _RECORD = "_smp_made_with"

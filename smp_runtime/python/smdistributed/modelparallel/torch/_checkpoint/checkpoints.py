@@ -63,7 +63,7 @@ from smdistributed.modelparallel.torch._state.model_names import (
     get_param_shapes,
     tied_names,
 )
-from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, JobStates
 from smdistributed.modelparallel.torch._state.shard_states import part_for_file
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
@@ -282,7 +282,7 @@ def _resume_parts(
             f"{folder.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
-    optimizer: HasStates | None = state.optimizers if load_optimizer else None
+    optimizer: HasStates | None = JobStates() if load_optimizer else None
     with agreement(_RESUME):
         there = SavedRanks(folder, tied_names(model.get_module()))
         is_sharded = there.is_sharded or shard_plan() is not None
@@ -375,7 +375,7 @@ def _to_save(given: DistributedOptimizer | None) -> HasStates | None:
             f"smp.save_checkpoint got one of the job's {len(known)} optimizers ({kinds}), and the "
             "state of the others would be lost; leave optimizer out: all of them are saved"
         )
-    return state.optimizers if known else None
+    return JobStates() if known else None
 
 
 def _check_tag(tag: Any) -> None:

@@ -20,8 +20,8 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._checks.parameter_names import listed
 from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
-from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.ports import Sharded
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -30,7 +30,7 @@ class MasteredParameters:
     gradient the masters have raises SMPStepError; changes of its ``data``, and of a master's, are
     counted, and what a script assigns to a master's ``data`` is copied into it."""
 
-    def __init__(self, sharded: Callable[[], ShardedModel | None]) -> None:
+    def __init__(self, sharded: Callable[[], Sharded | None]) -> None:
         self._sharded = sharded
 
     def open(self) -> None:
@@ -93,7 +93,7 @@ class MasteredParameters:
         )
 
 
-def check_published(sharded: ShardedModel | None) -> None:
+def check_published(sharded: Sharded | None) -> None:
     """Raises SMPStepError where modules do not have what the masters are."""
     if sharded is not None and not sharded.store.is_published:
         raise SMPStepError(

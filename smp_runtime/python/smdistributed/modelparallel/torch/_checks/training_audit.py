@@ -11,17 +11,14 @@ import math
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from smdistributed.modelparallel.torch._checks.parameter_names import listed_by_module
 from smdistributed.modelparallel.torch._session import log, ranks
-from smdistributed.modelparallel.torch.ports import Model
+from smdistributed.modelparallel.torch.ports import Masters, Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 
 _UPDATES = 3
 _PATIENCE = 6  # updates of others, after which an optimizer that has made none is named
@@ -164,7 +161,7 @@ class TrainingAudit:
             is_odd=False,
         )
 
-    def _share(self, masters: MasterParameters) -> None:
+    def _share(self, masters: Masters) -> None:
         """Shares what ranks know of their pieces of parameters. Collective over the shard group."""
         names = masters.sharded.names
         for field in ("had_gradient", "rate", "is_rounded", "changed"):
@@ -191,9 +188,7 @@ def _found_overflow(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(found, torch.Tensor) and bool(found)
 
 
-def _named(
-    optimizer: torch.optim.Optimizer, masters: MasterParameters | None
-) -> dict[str, torch.dtype]:
+def _named(optimizer: torch.optim.Optimizer, masters: Masters | None) -> dict[str, torch.dtype]:
     """Types of the trained parameters of this rank's modules that it steps, by name."""
     model = state.model
     assert model is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim.optimizer import (
@@ -34,11 +34,8 @@ from smdistributed.modelparallel.torch._checks.training_audit import TrainingAud
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
-from smdistributed.modelparallel.torch.ports import Model
+from smdistributed.modelparallel.torch.ports import Model, Sharded
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 
 _UPDATES = 3  # after which a loop has shown whether it clears gradients
 
@@ -91,7 +88,7 @@ class TrainingChecks:
         self._clipping.close()
         self._parameters.close()
 
-    def _sharded(self) -> ShardedModel | None:
+    def _sharded(self) -> Sharded | None:
         model = self._model()
         return None if model is None else model.sharded
 

@@ -16,18 +16,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from smdistributed.modelparallel.torch._recompute.recomputation import run_region
 from smdistributed.modelparallel.torch._session.log import warning
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError, SMPValidationError
-from smdistributed.modelparallel.torch.ports import Model
+from smdistributed.modelparallel.torch.ports import Model, Owners, Region
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._partition.ownership import Ownership
 
 _MARK = "_smp_activation_checkpointing"
 _CALLED = "_smp_checkpointed_in_trace"
@@ -38,13 +35,6 @@ class Checkpointing(NamedTuple):
 
     preserve_rng_state: bool = True
     strategy: str = "each"
-
-
-class Region(NamedTuple):
-    """A checkpointed region that another partition runs: modules by number, one after the other."""
-
-    modules: tuple[int, ...]
-    preserve_rng_state: bool
 
 
 # --- What scripts call ---
@@ -306,7 +296,7 @@ def _whole(model: Model, module: nn.Module) -> bool:
     return False
 
 
-def _name(ownership: Ownership, module: nn.Module) -> str:
+def _name(ownership: Owners, module: nn.Module) -> str:
     return ownership.module_names[ownership.module_id(module)]
 
 

@@ -94,14 +94,14 @@ class Join:
 
 
 @contextmanager
-def joined(model: Model, divide_by_all: bool, throw: bool) -> Iterator[None]:
+def joined(model: Model, replicas: Replicas, divide_by_all: bool, throw: bool) -> Iterator[None]:
     """Steps inside may be of different numbers on different replicas."""
-    join = model.replicas.join = Join(model, divide_by_all, throw)
+    join = replicas.join = Join(model, divide_by_all, throw)
     try:
         yield
         join.finish()
     finally:
-        model.replicas.join = None
+        replicas.join = None
 
 
 CommHook = Callable[[Any, Any], Any]

@@ -23,7 +23,7 @@ from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch._state.model_names import first_names
-from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
+from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates, states_of
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of, whole_entries
 from smdistributed.modelparallel.torch.model_states import to_cpu
 from smdistributed.modelparallel.torch.optimizers import FusedAdam
@@ -119,18 +119,11 @@ class WholeState:
     """Settings of the groups, with the numbers of their parameters as ``params``."""
 
 
-def states_of(optimizer: torch.optim.Optimizer) -> OptimizerStates:
-    """States from which the whole state of ``optimizer``, maybe a wrapped one, is made."""
-    wrapper = state.optimizers.wrapper_of(optimizer)
-    if wrapper is not None:
-        states: OptimizerStates = wrapper.states
-        return states
-    return OptimizerStates([optimizer], [], _NO_SCALE)
-
-
 def whole_state(optimizer: torch.optim.Optimizer) -> WholeState:
-    """A copy on the CPU."""
-    return _whole(optimizer, states_of(optimizer))
+    """A copy on the CPU, of an optimizer that may be a wrapped one."""
+    wrapper = state.optimizers.wrapper_of(optimizer)
+    own = OptimizerStates([optimizer], [], _NO_SCALE)
+    return _whole(optimizer, own if wrapper is None else states_of([wrapper]))
 
 
 def gradients_of_shards(model: Model) -> dict[str, torch.Tensor]:

@@ -14,17 +14,17 @@ import torch
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._slices.whole_norms import Tensors, WholeNorms
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
+from smdistributed.modelparallel.torch.ports import Sharded
 from smdistributed.modelparallel.torch.state_mod import holding, state
 
 
 class MasterParameters:
     """The runs of one optimizer, and its steps over them. Takes over its groups."""
 
-    def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, sharded: Sharded, optimizer: torch.optim.Optimizer) -> None:
         self.sharded, self.optimizer = sharded, optimizer
         for group in optimizer.param_groups:
             self._refuse_strangers(group["params"])

@@ -12,8 +12,6 @@ import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
-from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     slice_of,
@@ -41,6 +39,7 @@ from smdistributed.modelparallel.torch._state.state_fit import (
     state_of,
 )
 from smdistributed.modelparallel.torch._state.tensor_states import whole_shapes
+from smdistributed.modelparallel.torch.ports import Masters, Optimizer, Sharded
 from smdistributed.modelparallel.torch.state_mod import state
 
 _MASTERS_KEY = "_smp_masters"
@@ -54,6 +53,22 @@ class HasStates(Protocol):
         """As they are now."""
 
 
+class JobStates:
+    """All optimizers of the job, of which there is at least one."""
+
+    @property
+    def states(self) -> OptimizerStates:
+        """As they are now."""
+        return states_of(list(state.optimizers))
+
+
+def states_of(optimizers: Sequence[Optimizer]) -> OptimizerStates:
+    """State of ``optimizers``, at least one, as of one."""
+    masters = [one.masters for one in optimizers if one.masters is not None]
+    wrapped = [one.optimizer for one in optimizers]
+    return OptimizerStates(wrapped, masters, optimizers[0].loss_scaler)
+
+
 class OptimizerStates:
     """State of the wrapped ``optimizers``, as of one whose groups are those of all, one behind the
     other; ``masters`` of each where state is sharded or 16-bit, else none."""
@@ -61,7 +76,7 @@ class OptimizerStates:
     def __init__(
         self,
         optimizers: Sequence[torch.optim.Optimizer],
-        masters: Sequence[MasterParameters],
+        masters: Sequence[Masters],
         scaler: _runtime.LossScaler,
     ) -> None:
         self._optimizers, self._masters, self._scaler = optimizers, masters, scaler
@@ -139,7 +154,7 @@ class OptimizerStates:
     # --- Where state is sharded or 16-bit ---
 
     @property
-    def _sharded(self) -> ShardedModel:
+    def _sharded(self) -> Sharded:
         assert state.model is not None and state.model.sharded is not None
         return state.model.sharded
 

@@ -12,28 +12,27 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
-from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._state.state_fit import Shapes, check_model
+from smdistributed.modelparallel.torch.ports import Masters, Sharded
 
 Part = dict[str, Any]
 
 
-def part_of_rank(sharded: ShardedModel, masters: Sequence[MasterParameters]) -> Part:
+def part_of_rank(sharded: Sharded, masters: Sequence[Masters]) -> Part:
     """The state that this rank owns, without a copy; with the groups of all ``masters``, one behind
     the other."""
     part: Part = _owned(sharded, masters).part_of_rank()
     return part
 
 
-def part_for_file(sharded: ShardedModel, masters: Sequence[MasterParameters]) -> Part:
+def part_for_file(sharded: Sharded, masters: Sequence[Masters]) -> Part:
     """The same, as this rank saves it. Collective over the shard group."""
     with sharded.waiting("the saving of shards"):
         part: Part = _owned(sharded, masters).part_for_file()
     return part
 
 
-def _owned(sharded: ShardedModel, masters: Sequence[MasterParameters]) -> _runtime.OwnedState:
+def _owned(sharded: Sharded, masters: Sequence[Masters]) -> _runtime.OwnedState:
     return _runtime.OwnedState(
         store=sharded.store,
         sharers=sharded.plan.degree,
@@ -62,7 +61,7 @@ def only(part: Part, names: Collection[str]) -> Part:
 
 
 def check_same_model(
-    sharded: ShardedModel, masters: Sequence[MasterParameters], saved: _runtime.SavedState
+    sharded: Sharded, masters: Sequence[Masters], saved: _runtime.SavedState
 ) -> None:
     """Raises SMPCheckpointError, naming the first parameter that differs, if ``saved`` is another
     model's."""
@@ -78,7 +77,7 @@ def check_same_model(
 
 
 def restore_shards(
-    sharded: ShardedModel, masters: Sequence[MasterParameters], saved: _runtime.SavedState
+    sharded: Sharded, masters: Sequence[Masters], saved: _runtime.SavedState
 ) -> None:
     """Takes masters and, with ``masters``, the optimizers' state from ``saved``, which the caller
     has compared. Collective."""

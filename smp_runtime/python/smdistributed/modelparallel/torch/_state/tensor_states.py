@@ -9,13 +9,14 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration
 from smdistributed.modelparallel.torch._session.ranks import tp_size
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     slice_of,
     whole_of,
 )
+from smdistributed.modelparallel.torch.ports import Translation
 
 
 def axes_of(module: nn.Module) -> dict[str, int]:
