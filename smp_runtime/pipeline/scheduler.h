@@ -32,7 +32,7 @@ using schedule::Schedule;
 using schedule::TaskKey;
 
 /// Thrown inside a paused task to unwind it when its step has failed elsewhere. A std::exception,
-/// since it passes through the autograd engine, which handles no others.
+/// since it passes through autograd, which handles no others.
 struct TaskCancelled : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "the step has failed"; }
 };

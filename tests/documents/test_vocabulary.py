@@ -51,6 +51,8 @@ REPLACED = {
     r"(?:check_)?built_alike": "replica check",
     r"(?:read_)?resliced\w*": "resharded",
     r"FlatParts|flat_checkpoints|(?:read|write)_flat_parts|is_flat|make_flat": "sharded",
+    r"autograd(?:'s)? engine": "autograd; the engine is the pipeline's",
+    r"torch[./]_session": "_ranks; a session is from init to shutdown",
     r"job_run|complain|introduce|side_actions?|run_side_action": "run, print_error, subcommand",
 }
 #: The word in its plain sense.

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import smdistributed.modelparallel.torch as library
 from smdistributed.modelparallel.torch._annotations.partition_annotations import partition_of
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPNotInitializedError, SMPPartitionError
 from torch import nn
 

@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
-from smdistributed.modelparallel.torch._replicas import replicas
-from smdistributed.modelparallel.torch._session.devices import (
+from smdistributed.modelparallel.torch._ranks.devices import (
     check_own_gpu,
     computing_device,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._replicas import replicas
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterNorms
 from smdistributed.modelparallel.torch._slices.whole_norms import WholeNorms
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates

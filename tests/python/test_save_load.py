@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 

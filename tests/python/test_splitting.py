@@ -9,7 +9,7 @@ import pytest
 import torch
 from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput, collect_outputs
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
     SMPUnsupportedError,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from smdistributed.modelparallel.torch._session import cuda_on_cpu
+from smdistributed.modelparallel.torch._ranks import cuda_on_cpu
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -3,7 +3,7 @@
 // backward, as one differentiable operation each.
 //
 // A remote call is an autograd node whose backward asks the owner for the gradients and waits, on
-// the thread of its microbatch. The autograd engine counts dependencies as in one process, so
+// the thread of its microbatch. Autograd counts dependencies as in one process, so
 // residual links, shared modules and unused outputs need no code of ours.
 #pragma once
 

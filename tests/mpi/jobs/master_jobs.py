@@ -8,7 +8,7 @@ from unittest import mock
 import smdistributed.modelparallel.torch as smp
 import torch
 from optimizer_jobs import Net, alone, batch, step_function, worst, wrap
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 
 
 def kept_gradients(scale, which, optimizer="SGD"):

@@ -7,7 +7,7 @@ from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from torch import nn
 
 

@@ -28,10 +28,10 @@ verifies; what begins with an underscore is private:
     _annotations  what scripts say of modules: partition, tensor parallelism, delayed creation
     _slices       the tensor-parallel group, and how tensors lie over it
     amp           mixed precision
-    _session      ranks, groups, barriers and objects, devices, the log
+    _ranks        this rank among others: groups, barriers and objects, device, log, exit
     _objects      containers and objects as calls between partitions carry them
     _delayed      parameters without storage
-    state_mod     smp.state: settings, model, optimizers, engine of this process
+    state_mod     smp.state: settings, model, optimizers; session and engine of this process
     ports         protocols: what lower rooms use of what higher ones make
     exceptions
 
@@ -71,12 +71,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._metrics.reports import progress
-from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
-    checkpoint,
-    checkpoint_sequential,
-    set_activation_checkpointing,
-)
-from smdistributed.modelparallel.torch._session.comm import (
+from smdistributed.modelparallel.torch._ranks.comm import (
     CommGroup,
     RankType,
     allgather,
@@ -90,7 +85,7 @@ from smdistributed.modelparallel.torch._session.comm import (
     send,
     tp_barrier,
 )
-from smdistributed.modelparallel.torch._session.ranks import (
+from smdistributed.modelparallel.torch._ranks.ranks import (
     dp_rank,
     dp_size,
     get_dp_group,
@@ -116,6 +111,11 @@ from smdistributed.modelparallel.torch._session.ranks import (
     size,
     tp_rank,
     tp_size,
+)
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
+    checkpoint,
+    checkpoint_sequential,
+    set_activation_checkpointing,
 )
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.gathered_parameters import gathered_parameters

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import holding, state
 

@@ -20,14 +20,14 @@ import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._metrics.reports import Reports
-from smdistributed.modelparallel.torch._session import cuda_on_cpu, log
-from smdistributed.modelparallel.torch._session.groups import (
+from smdistributed.modelparallel.torch._ranks import cuda_on_cpu, log
+from smdistributed.modelparallel.torch._ranks.groups import (
     backend_by_host,
     backend_for,
     make_group,
     register,
 )
-from smdistributed.modelparallel.torch._session.process_exit import failure_code, watch
+from smdistributed.modelparallel.torch._ranks.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 

@@ -30,12 +30,12 @@ from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
 from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules, start_engine
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import install_marked
 from smdistributed.modelparallel.torch._replicas.model_steps import ModelSteps
 from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas, joined
 from smdistributed.modelparallel.torch._self_check.self_check import open_self_check
-from smdistributed.modelparallel.torch._session import ranks
-from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch._sharding.sharded_model import (

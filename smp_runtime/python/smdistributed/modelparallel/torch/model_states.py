@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch._checks.mastered_parameters import check_
 from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
-from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._sharding.substitutes import (
     load_beside,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._ranks import log, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._sharding.old_names import OldNames
 from smdistributed.modelparallel.torch._sharding.precision import make_scaler

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State of this process in its job: one object, ``smp.state``."""
+"""State of this process in its job: one object, ``smp.state``.
+
+Its session is the process's part in the job, from ``smp.init`` to ``smp.shutdown``; its engine runs
+the steps of the pipeline.
+"""
 
 from __future__ import annotations
 

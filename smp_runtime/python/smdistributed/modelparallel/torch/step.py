@@ -23,8 +23,8 @@ from smdistributed.modelparallel.torch._pipeline import attribute_writes
 from smdistributed.modelparallel.torch._pipeline.attribute_writes import warn_of_counters
 from smdistributed.modelparallel.torch._pipeline.splitting import Arguments, InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput, collect_outputs
-from smdistributed.modelparallel.torch._session import log, ranks
-from smdistributed.modelparallel.torch._session.devices import computing_device
+from smdistributed.modelparallel.torch._ranks import log, ranks
+from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import holding, state
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 

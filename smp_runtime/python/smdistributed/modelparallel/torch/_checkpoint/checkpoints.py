@@ -55,8 +55,8 @@ from smdistributed.modelparallel.torch._checkpoint.saved_states import (
     resharded_state,
 )
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._state.model_names import (
     get_buffer_names,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object, write_object
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.state_mod import state
 

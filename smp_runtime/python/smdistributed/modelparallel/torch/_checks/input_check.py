@@ -17,7 +17,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._objects.containers import is_sequence
-from smdistributed.modelparallel.torch._session import comm, log, ranks
+from smdistributed.modelparallel.torch._ranks import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
 Input = list[tuple[str, str, str]]  # for each tensor: place, shape and type, digest

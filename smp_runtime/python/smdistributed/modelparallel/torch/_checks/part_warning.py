@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.state_mod import holding
 
 

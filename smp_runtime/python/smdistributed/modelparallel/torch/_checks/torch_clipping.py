@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.utils import clip_grad
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.state_mod import holding, state
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch._checks.parameter_names import listed_by_module
-from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._ranks import log, ranks
 from smdistributed.modelparallel.torch.ports import Masters, Model
 from smdistributed.modelparallel.torch.state_mod import state
 

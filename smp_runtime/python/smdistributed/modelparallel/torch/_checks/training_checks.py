@@ -31,7 +31,7 @@ from smdistributed.modelparallel.torch._checks.torch_clipping import (
     refusal,
 )
 from smdistributed.modelparallel.torch._checks.training_audit import TrainingAudit
-from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._ranks import log, ranks
 from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.ports import Model, Sharded

@@ -90,7 +90,7 @@ class RemoteTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        # C++ below the autograd engine, such as the sum of two gradients.
+        # C++ below autograd, such as the sum of two gradients.
         args, kwargs = tree_map(_data_of, (args, kwargs or {}))
         return func(*args, **kwargs)
 

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from smdistributed.modelparallel.torch._partition.tracing import TraceOptions
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import warning
+from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import warning
 from smdistributed.modelparallel.torch.exceptions import (
     SMPPartitionError,
     SMPStepError,

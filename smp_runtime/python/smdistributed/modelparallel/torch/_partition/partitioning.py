@@ -18,9 +18,9 @@ from smdistributed.modelparallel.torch._annotations.partition_annotations import
 from smdistributed.modelparallel.torch._partition.module_trees import module_tree, recompute_bytes
 from smdistributed.modelparallel.torch._partition.parameter_readers import joined_modules
 from smdistributed.modelparallel.torch._partition.tracing import Trace, TraceOptions, trace_step
+from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import info, warning
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import regions_of
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,

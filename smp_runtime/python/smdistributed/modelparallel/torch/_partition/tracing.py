@@ -27,7 +27,7 @@ from smdistributed.modelparallel.torch._partition.trace_recorder import (
     Seen,
     Stopwatch,
 )
-from smdistributed.modelparallel.torch._session.log import warning
+from smdistributed.modelparallel.torch._ranks.log import warning
 
 _TIMED_RUNS = 3
 

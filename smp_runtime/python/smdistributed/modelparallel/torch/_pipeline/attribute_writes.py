@@ -18,7 +18,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._objects.object_states import IMMUTABLE
 from smdistributed.modelparallel.torch._pipeline.context_values import keep_out
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import holding
 

@@ -43,7 +43,7 @@ from smdistributed.modelparallel.torch._pipeline.attribute_writes import (
     current_account,
 )
 from smdistributed.modelparallel.torch._pipeline.call_changes import Changes, Modules
-from smdistributed.modelparallel.torch._session.log import warning_here
+from smdistributed.modelparallel.torch._ranks.log import warning_here
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 
 _CONTAINERS = (list, dict, set, collections.deque)

@@ -26,11 +26,11 @@ from smdistributed.modelparallel.torch._pipeline.remote_effects import (
     warn_once,
 )
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch._recompute.activation_checkpointing import run_modules
-from smdistributed.modelparallel.torch._session.devices import (
+from smdistributed.modelparallel.torch._ranks.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import run_modules
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.ports import Region
 from smdistributed.modelparallel.torch.state_mod import state

@@ -18,7 +18,7 @@ from smdistributed.modelparallel.torch._objects.containers import (
     like_mapping,
     like_sequence,
 )
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from smdistributed.modelparallel.torch._ranks.log import warning
 from smdistributed.modelparallel.torch._recompute.recomputation import run_region
-from smdistributed.modelparallel.torch._session.log import warning
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError, SMPValidationError
 from smdistributed.modelparallel.torch.ports import Model, Owners, Region
 from smdistributed.modelparallel.torch.state_mod import state

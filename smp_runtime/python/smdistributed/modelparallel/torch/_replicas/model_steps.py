@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._session.devices import computing_device
+from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._slices.parameter_slices import is_scaled_batch
 from smdistributed.modelparallel.torch.exceptions import (

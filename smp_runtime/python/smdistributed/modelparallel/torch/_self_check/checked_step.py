@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._self_check.findings import Divisors, Finding, Outcome
 from smdistributed.modelparallel.torch._self_check.module_watch import (
     ModuleWatch,
@@ -41,7 +42,6 @@ from smdistributed.modelparallel.torch._self_check.whole_states import (
     whole_gradients,
     whole_values,
 )
-from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._self_check.module_watch import (
     STEP_FUNCTION,
     ModuleWatch,
@@ -17,7 +18,6 @@ from smdistributed.modelparallel.torch._self_check.module_watch import (
 from smdistributed.modelparallel.torch._self_check.plain_calls import NotPlainError
 from smdistributed.modelparallel.torch._self_check.reference_model import PlainRun, ReferenceModel
 from smdistributed.modelparallel.torch._self_check.tolerances import tolerance
-from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.precision import computing_type
 from smdistributed.modelparallel.torch.state_mod import holding, state
 

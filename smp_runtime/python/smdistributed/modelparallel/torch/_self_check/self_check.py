@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from smdistributed.modelparallel.torch._ranks import comm, log, ranks
 from smdistributed.modelparallel.torch._self_check.checked_step import CheckedStep
 from smdistributed.modelparallel.torch._self_check.findings import Finding, Outcome
 from smdistributed.modelparallel.torch._self_check.plain_update import (
@@ -35,7 +36,6 @@ from smdistributed.modelparallel.torch._self_check.whole_states import (
     takes_part,
     whole_state,
 )
-from smdistributed.modelparallel.torch._session import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPSelfCheckError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.ports import Model

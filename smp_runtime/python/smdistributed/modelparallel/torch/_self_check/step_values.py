@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
+from smdistributed.modelparallel.torch._ranks.comm import decode, encode
 from smdistributed.modelparallel.torch._self_check.tolerances import OUTPUT_FLOOR, difference
-from smdistributed.modelparallel.torch._session.comm import decode, encode
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
 

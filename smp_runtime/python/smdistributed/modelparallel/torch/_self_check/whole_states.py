@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checks.input_check import digest
-from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch._state.model_names import first_names

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session.devices import computing_device
+from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state

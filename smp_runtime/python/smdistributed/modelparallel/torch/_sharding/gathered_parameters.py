@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.state_mod import state

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import DeferredInitialization
-from smdistributed.modelparallel.torch._session import ranks
-from smdistributed.modelparallel.torch._session.devices import computing_device
+from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
 from smdistributed.modelparallel.torch._slices.parameter_slices import (

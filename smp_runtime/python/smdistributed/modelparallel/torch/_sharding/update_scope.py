@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError

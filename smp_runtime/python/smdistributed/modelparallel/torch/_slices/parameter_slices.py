@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._ranks.log import info
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 from smdistributed.modelparallel.torch.state_mod import state
 

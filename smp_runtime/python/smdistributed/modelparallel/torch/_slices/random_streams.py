@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._slices.parameter_slices import tp_rank, tp_size
 from smdistributed.modelparallel.torch.state_mod import state
 

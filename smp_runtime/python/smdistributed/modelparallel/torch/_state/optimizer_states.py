@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     slice_of,

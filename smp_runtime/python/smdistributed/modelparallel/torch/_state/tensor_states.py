@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration
-from smdistributed.modelparallel.torch._session.ranks import tp_size
+from smdistributed.modelparallel.torch._ranks.ranks import tp_size
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     slice_of,

@@ -29,8 +29,8 @@ from smdistributed.modelparallel.torch._delayed.delayed_parameters import (
     draws,
     writes_to,
 )
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info, warning
+from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import info, warning
 from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis, slice_of
 from smdistributed.modelparallel.torch._tensor.tensor_plan import Replacement
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError

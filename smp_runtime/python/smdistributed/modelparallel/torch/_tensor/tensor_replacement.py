@@ -24,8 +24,8 @@ from smdistributed.modelparallel.torch._annotations.tensor_registry import (
     registration_of,
 )
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import delayed, has_delayed
-from smdistributed.modelparallel.torch._session import ranks
-from smdistributed.modelparallel.torch._session.log import info, warning
+from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._ranks.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
 from smdistributed.modelparallel.torch._tensor.carried_hooks import carry_hooks
 from smdistributed.modelparallel.torch._tensor.first_values import (

@@ -17,7 +17,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import recursively_apply
 from torch.utils._pytree import tree_leaves
 
-from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
     MIXIN,
     replica_group,

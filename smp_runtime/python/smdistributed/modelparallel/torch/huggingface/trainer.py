@@ -18,11 +18,11 @@ from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
 )
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
 from smdistributed.modelparallel.torch._metrics.reports import progress
+from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import info
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     set_activation_checkpointing,
 )
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.huggingface.accelerators import (

@@ -22,7 +22,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
 from smdistributed.modelparallel.torch._checkpoint.save_load import load
 from smdistributed.modelparallel.torch._checkpoint.saved_states import with_tied
 from smdistributed.modelparallel.torch._checkpoint.whole_models import INSTEAD
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
-from smdistributed.modelparallel.torch._session import comm
+from smdistributed.modelparallel.torch._ranks import comm
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
     replica_group,
     replica_index,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers.training_args import ParallelMode
 
-from smdistributed.modelparallel.torch._session import comm, log, ranks
+from smdistributed.modelparallel.torch._ranks import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.state_mod import holding, state
 

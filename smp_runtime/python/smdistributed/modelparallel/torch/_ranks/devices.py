@@ -7,7 +7,7 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 
 

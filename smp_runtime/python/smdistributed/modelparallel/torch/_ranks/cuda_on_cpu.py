@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch._ranks import log
 
 #: Functions of torch that make tensors, with ``device`` among their arguments.
 _FACTORIES = (
