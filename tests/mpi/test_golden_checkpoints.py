@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from jobs.golden_jobs import BASE, COMPOSITIONS, sign
+from jobs.golden_jobs import BASE, COMPOSITIONS, TENSOR, sign
 
 DATA = Path(__file__).resolve().parents[1] / "golden_checkpoints"
-FORMS = sorted(DATA.glob("*/*.json"))
+HUGGING_FACE = sorted(DATA.glob("*/hf_*.json"))
+FORMS = sorted(set(DATA.glob("*/*.json")) - set(HUGGING_FACE))
 #: Composition, other than the one that saved, in which a job goes on, beside one process.
 ANOTHER = {
     "one": "sharded",
@@ -143,6 +144,36 @@ def test_objects_of_ranks_are_found_by_their_names(pool, tmp_path, composition):
     for found, wanted in (one for of_rank in results for one in of_rank):
         assert torch.equal(found.pop("values"), wanted.pop("values"))
         assert found == wanted
+
+
+# --- Models of Hugging Face ---
+
+
+@pytest.mark.parametrize("where", ["tensor", "replaced", "one"])
+@pytest.mark.parametrize("form", HUGGING_FACE, ids=name_of)
+def test_a_model_of_hugging_face_goes_on(pool, tmp_path, form, where):
+    """Also one that is not replaced by distributed modules, unless the file has their names."""
+    pytest.importorskip("transformers")
+    expected = json.loads(form.read_text())
+    unpack(form, tmp_path)
+    how = expected["how"]
+    of_whole = not how.get("partial", True) or "pretrained" in how
+    ranks, settings, marked = (2, TENSOR, True) if where == "tensor" else (1, {}, True)
+    if where == "one" and how.get("translate_if_full", True):
+        marked = False
+
+    results = pool(ranks).run(
+        "golden_hugging_face_jobs:resume",
+        {**BASE, **settings},
+        *(str(tmp_path), expected["kind"], marked),
+        tag="pytorch_model.bin" if "pretrained" in how else "golden",
+        partial=not of_whole,
+        first=0 if where == "tensor" else 1,
+    )
+
+    for found in results:
+        for key in expected.keys() - {"written_by", "kind", "how"}:
+            assert found[key] == expected[key], key
 
 
 # --- What these tests would see ---
