@@ -37,9 +37,10 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/transport/nccl",
     ),
     "smp_runtime/cluster": ("smp_runtime/core",),
-    "smp_runtime/session/deadlock": ("smp_runtime/record", "smp_runtime/transport"),
+    "smp_runtime/session/deadlock": ("smp_runtime/transport",),
     "smp_runtime/session": (
         "smp_runtime/cluster",
+        "smp_runtime/record",
         "smp_runtime/session/deadlock",
         "smp_runtime/topology",
         "smp_runtime/transport/fabric",

@@ -136,7 +136,8 @@ void DistributedModel::Core::keep_state(const Options& options) {
           // A fixed order of work leaves no room for an order by readiness.
           .overlap = config.overlapping_allreduce && !config.deterministic_server,
           .may_join = false,
-          .watch = session.barriers().watch()},
+          .watch = session.barriers().watch(),
+          .recorder = session.recorder()},
       parameters_);
 }
 

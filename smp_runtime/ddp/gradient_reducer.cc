@@ -172,10 +172,11 @@ class GradientReducer::Core {
   void start(GradientBucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
       bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
-      if (options_.watch) {
+      if (options_.recorder) {
         // By ring arithmetic: each element leaves a rank twice, but for its share.
         const auto bytes = static_cast<std::int64_t>(bucket.flat.nbytes());
-        options_.watch->sent(options_.group_name, 2 * bytes / group_->getSize());
+        options_.recorder->sent(options_.watch->members(options_.group_name),
+                                2 * bytes / group_->getSize());
       }
       return;
     }
@@ -185,13 +186,8 @@ class GradientReducer::Core {
     bucket.work = wait_of(*bucket.hooked, backend->getBackendOptions()->timeout);
   }
 
-  /// The session's; may be null.
-  [[nodiscard]] record::Recorder* recorder() const {
-    return options_.watch ? options_.watch->recorder() : nullptr;
-  }
-
   void await(c10d::Work& work) {
-    const record::Waited waited(recorder(), record::Activity::kReduce,
+    const record::Waited waited(options_.recorder.get(), record::Activity::kReduce,
                                 [] { return std::string("averaging gradients"); });
     session::await(*group_, kAveraging, work, parameters_[0].device().type(), advice(),
                    options_.watch.get());
@@ -270,7 +266,7 @@ class GradientReducer::Core {
   at::Tensor agreed(c10d::ProcessGroup& group, const at::Tensor& numbers) {
     if (group.getSize() == 1) return numbers;
     const auto work = start_all_reduce(group, numbers, c10d::ReduceOp::MAX, advice());
-    const record::Waited waited(recorder(), record::Activity::kReduce,
+    const record::Waited waited(options_.recorder.get(), record::Activity::kReduce,
                                 [] { return std::string("which gradients there are"); });
     session::await(group, kAveraging, *work, numbers.device().type(), advice(),
                    options_.watch.get());

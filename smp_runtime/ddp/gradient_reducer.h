@@ -20,6 +20,9 @@ namespace c10d {
 class CommHookInterface;
 }  // namespace c10d
 
+namespace smp::record {
+class Recorder;
+}  // namespace smp::record
 namespace smp::session {
 class DeadlockDetector;
 }  // namespace smp::session
@@ -40,6 +43,7 @@ class GradientReducer {
     /// by the other one. On GPUs the host then waits for other hosts and not for its device.
     std::string flags_group_name = {};
     std::shared_ptr<session::DeadlockDetector> watch;  ///< asked while it waits; may be none
+    std::shared_ptr<record::Recorder> recorder = {};   ///< the session's, with its watch; or none
   };
 
   /// All ranks give the same parameters in the same order.

@@ -20,21 +20,23 @@ void bind_ddp(py::module_& module) {
       module, "GradientReducer",
       "Averages gradients over the ranks of a group, in buckets, while backwards still run;\n"
       "ddp/gradient_reducer.h.")
-      .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
-                       int64_t bucket_bytes, bool overlap, bool may_join,
-                       const WatchArgument& watch, std::string flags_group_name) {
-             return std::make_unique<ddp::GradientReducer>(
-                 ddp::GradientReducer::Options{.group_name = std::move(group_name),
-                                               .bucket_bytes = bucket_bytes,
-                                               .overlap = overlap,
-                                               .may_join = may_join,
-                                               .flags_group_name = std::move(flags_group_name),
-                                               .watch = watch_of(watch)},
-                 std::move(parameters));
-           }),
-           py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
-           py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = py::none(),
-           py::arg("flags_group_name") = "")
+      .def(
+          py::init([](std::string group_name, std::vector<at::Tensor> parameters,
+                      int64_t bucket_bytes, bool overlap, bool may_join, const WatchArgument& watch,
+                      std::string flags_group_name, const RecorderArgument& recorder) {
+            return std::make_unique<ddp::GradientReducer>(
+                ddp::GradientReducer::Options{.group_name = std::move(group_name),
+                                              .bucket_bytes = bucket_bytes,
+                                              .overlap = overlap,
+                                              .may_join = may_join,
+                                              .flags_group_name = std::move(flags_group_name),
+                                              .watch = watch_of(watch),
+                                              .recorder = recorder.value_or(nullptr)},
+                std::move(parameters));
+          }),
+          py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
+          py::arg("may_join") = true, py::arg("watch") = py::none(),
+          py::arg("flags_group_name") = "", py::arg("recorder") = py::none())
       .def(
           "set_comm_hook",
           [](ddp::GradientReducer& reducer, Any state,

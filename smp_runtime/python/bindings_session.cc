@@ -256,6 +256,8 @@ void bind_session(py::module_& module) {
   bind_launch(module);
   bind_groups(module);
   bind_barriers(module);
+  py::class_<record::Recorder, std::shared_ptr<record::Recorder>>(
+      module, "Recorder", "Recorder of this rank's activities; record/recorder.h.");
   py::class_<Session, SessionOwner>(
       module, "Session",
       "One process's part in a job; session/session.h. Collective to make.\n"
@@ -288,6 +290,13 @@ void bind_session(py::module_& module) {
       .def_property_readonly("barriers", &Session::barriers, kInside)
       .def_property_readonly("groups", &Session::groups, kInside)
       .def_property_readonly("objects", &Session::objects, kInside)
+      .def_property_readonly(
+          "recorder",
+          [](const Session& self) -> RecorderArgument {
+            if (!self.recorder()) return std::nullopt;
+            return self.recorder();
+          },
+          "None where the environment wants no file of it.")
       .def_property_readonly("store", &Session::store, "Texts by key, of this session alone.")
       .def_property_readonly("world_store", &Session::world_store,
                              "The same for c10d's world, whose keys are its own.");

@@ -67,13 +67,13 @@ void bind_tensor_parallel(py::module_& module) {
       module, "TensorExchange",
       "One rank's side of its tensor-parallel group; tensor_parallel/tensor_exchange.h.")
       .def(py::init([](std::string group_name, int size, int rank, int under_way,
-                       const WatchArgument& watch) {
+                       const WatchArgument& watch, const RecorderArgument& recorder) {
              return std::make_shared<TensorExchange>(std::move(group_name), size, rank, under_way,
-                                                     watch_of(watch));
+                                                     watch_of(watch), recorder.value_or(nullptr));
            }),
            py::arg("group_name"), py::arg("size"), py::arg("rank"),
            py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited,
-           py::arg("watch") = py::none())
+           py::arg("watch") = py::none(), py::arg("recorder") = py::none())
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)
       .def("move", &TensorExchange::move, py::arg("redistribution"), py::arg("tensor"), no_gil(),
            "The tensor after ``redistribution``, without a history for autograd.")

@@ -9,6 +9,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/deadlock/deadlock_detector.h"
 
 namespace smp::python {
@@ -38,7 +39,8 @@ class DeadlockDetectorHandle {
   std::unique_ptr<WatchPtr, DeleteWithoutLock> watch_;
 };
 
-/// An argument of Python's, or None.
+/// Arguments of Python's, or None.
+using RecorderArgument = std::optional<std::shared_ptr<record::Recorder>>;
 using WatchArgument = std::optional<std::shared_ptr<DeadlockDetectorHandle>>;
 
 /// For C++, which keeps the handle alive; nothing where there is none.

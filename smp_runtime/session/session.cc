@@ -61,7 +61,7 @@ Session::Session(SessionRequest request)
     const StorePtr own = own_connection(store_);
     own->setTimeout(std::chrono::seconds(10));
     watch = std::make_shared<DeadlockDetector>(std::make_shared<C10dStore>(own), ranks_.rank,
-                                               std::move(request.script_line), recorder_);
+                                               std::move(request.script_line));
   }
   barriers_ =
       std::make_unique<StoreBarriers>(store_, ranks_.rank, options_.timeout, std::move(watch));

@@ -58,8 +58,9 @@ ShardExchange::ShardExchange(ExchangeOptions options)
             "a gather in steps needs both of its groups");
 }
 
-record::Recorder* ShardExchange::recorder() const {
-  return options_.watch ? options_.watch->recorder() : nullptr;
+void ShardExchange::record_sent(std::int64_t bytes) const {
+  if (!options_.recorder) return;
+  options_.recorder->sent(options_.watch->members(options_.shards->getGroupName()), bytes);
 }
 
 int ShardExchange::degree() const { return options_.shards ? options_.shards->getSize() : 1; }
@@ -133,7 +134,7 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   pending.output_ = full;
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
-  if (options_.watch) options_.watch->sent(options_.shards->getGroupName(), bytes_of(shard));
+  record_sent(bytes_of(shard));
   if (!options_.across_hosts) {
     // Gloo is not to be relied on for a gather into memory that it also reads.
     const bool apart =
@@ -157,9 +158,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.input_ = contributions;
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
-  if (options_.watch) {
-    options_.watch->sent(options_.shards->getGroupName(), bytes_of(contributions) / degree());
-  }
+  record_sent(bytes_of(contributions) / degree());
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4 &&
                     !contributions.is_complex();
   if (wide && !session::is_gloo(*options_.shards, contributions.device().type())) {
@@ -179,7 +178,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  const record::Waited waited(recorder(),
+  const record::Waited waited(options_.recorder.get(),
                               pending.kind_ == ExchangeKind::kGather ? record::Activity::kGather
                                                                      : record::Activity::kReduce,
                               [&] { return describe(pending); });
@@ -268,7 +267,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
 }
 
 void ShardExchange::wait(Sum& sum) {
-  const record::Waited waited(recorder(), record::Activity::kReduce,
+  const record::Waited waited(options_.recorder.get(), record::Activity::kReduce,
                               [] { return std::string("summing over replicas"); });
   for (const auto& work : sum.works_) {
     session::await(*options_.replicas, kReplicas, *work, sum.device_, kUneven, options_.watch.get(),

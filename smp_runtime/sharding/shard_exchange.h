@@ -23,7 +23,7 @@
 
 namespace smp::record {
 class Recorder;
-}
+}  // namespace smp::record
 namespace smp::session {
 class DeadlockDetector;
 }  // namespace smp::session
@@ -41,8 +41,9 @@ struct ExchangeOptions {
   /// host, and the ranks of one host. Both null: one flat gather.
   session::GroupPtr across_hosts;
   session::GroupPtr within_host;
-  std::shared_ptr<session::DeadlockDetector>
-      watch;  ///< sees and ends waits that cannot end; may be none
+  /// Sees and ends waits that cannot end; may be none.
+  std::shared_ptr<session::DeadlockDetector> watch;
+  std::shared_ptr<record::Recorder> recorder;  ///< the session's, with its watch; or none
   /// Names a unit in errors.
   std::function<std::string(int unit)> unit_name;
 };
@@ -120,8 +121,8 @@ class ShardExchange {
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  private:
-  /// The session's; may be null.
-  [[nodiscard]] record::Recorder* recorder() const;
+  /// Records that each other rank of the shard group was sent so much.
+  void record_sent(std::int64_t bytes) const;
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_headers(const Pending& pending) const;
   /// Returns the result of `act`, a part of an exchange over `group`; its errors are those of

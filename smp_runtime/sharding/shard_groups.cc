@@ -125,6 +125,7 @@ StoreOptions store_options(session::Session& session, const ShardPlan& plan,
                       .across_hosts = group.across_hosts,
                       .within_host = group.within_host,
                       .watch = session.barriers().watch(),
+                      .recorder = session.recorder(),
                       .unit_name = {}},
          .index = group.index,
          .divisor = group.divisor});

@@ -46,12 +46,14 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 }  // namespace
 
 TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
-                               std::shared_ptr<session::DeadlockDetector> watch)
+                               std::shared_ptr<session::DeadlockDetector> watch,
+                               std::shared_ptr<record::Recorder> recorder)
     : group_name_(std::move(group_name)),
       size_(size),
       rank_(rank),
       throttle_(under_way),
-      watch_(std::move(watch)) {
+      watch_(std::move(watch)),
+      recorder_(std::move(recorder)) {
   SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 TensorExchange::~TensorExchange() = default;
@@ -69,7 +71,7 @@ at::Tensor TensorExchange::move(const Redistribution& redistribution, const at::
   const std::int64_t bytes = tensor_parallel::bytes_sent(
       redistribution, static_cast<std::int64_t>(tensor.nbytes()), size_);
   bytes_sent_ += bytes;
-  if (watch_) watch_->sent(group_name_, bytes / (size_ - 1));
+  if (recorder_) recorder_->sent(watch_->members(group_name_), bytes / (size_ - 1));
   switch (redistribution.kind) {
     case RedistributionKind::kGather: {
       const at::Tensor all = gather_rows(tensor.contiguous());  // [t, ...]
@@ -111,7 +113,7 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   if (throttled) throttle_.make_room();
   const session::WaitingCall call = session::group_call(*group_, kWhat, watch_.get());
   const auto work = session::translate_c10d_errors(*group_, kWhat, start, kUneven);
-  const record::Waited waited(watch_ ? watch_->recorder() : nullptr, record::Activity::kExchange,
+  const record::Waited waited(recorder_.get(), record::Activity::kExchange,
                               [] { return std::string("tensor exchange"); });
   session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;

@@ -16,6 +16,9 @@ namespace c10d {
 class ProcessGroup;
 }  // namespace c10d
 
+namespace smp::record {
+class Recorder;
+}  // namespace smp::record
 namespace smp::session {
 class DeadlockDetector;
 }  // namespace smp::session
@@ -32,10 +35,12 @@ class TensorExchange {
  public:
   /// `group_name` is a registered c10d group. Empty: nothing is sent, and other ranks' tensors are
   /// taken to be as this one's, for runs that look at shapes only. At most `under_way` exchanges of
-  /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits.
+  /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits;
+  /// `recorder`, which comes with it or is none, counts what is sent and how long that takes.
   TensorExchange(std::string group_name, int size, int rank,
                  int under_way = ExchangeThrottle::kUnlimited,
-                 std::shared_ptr<session::DeadlockDetector> watch = nullptr);
+                 std::shared_ptr<session::DeadlockDetector> watch = nullptr,
+                 std::shared_ptr<record::Recorder> recorder = nullptr);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -65,6 +70,7 @@ class TensorExchange {
   int rank_;
   ExchangeThrottle throttle_;
   std::shared_ptr<session::DeadlockDetector> watch_;
+  std::shared_ptr<record::Recorder> recorder_;
   std::int64_t bytes_sent_ = 0;
 };
 

@@ -351,6 +351,9 @@ class ObjectExchange:
     def take_own(self, kind: str) -> bytes | None:
         """What this rank sent to itself, the oldest first; None if there is nothing."""
 
+class Recorder:
+    """Recorder of this rank's activities; record/recorder.h."""
+
 class Session:
     """One process's part in a job; session/session.h. Collective to make.
 
@@ -406,6 +409,9 @@ class Session:
     def options(self) -> RuntimeOptions: ...
     @property
     def ranks(self) -> LaunchRanks: ...
+    @property
+    def recorder(self) -> Recorder | None:
+        """None where the environment wants no file of it."""
     @property
     def store(self) -> torch.distributed.distributed_c10d.Store:
         """Texts by key, of this session alone."""
@@ -621,6 +627,7 @@ class GradientReducer:
         may_join: bool = True,
         watch: DeadlockDetector | None = None,
         flags_group_name: str = "",
+        recorder: Recorder | None = None,
     ) -> None: ...
     def average(self) -> None:
         """Makes each gradient the mean over the group. Blocks, at most for the group's timeout."""
@@ -990,6 +997,7 @@ class TensorExchange:
         rank: int,
         under_way: int = -1,
         watch: DeadlockDetector | None = None,
+        recorder: Recorder | None = None,
     ) -> None: ...
     def cross(self, mapping: RegionMapping, tensor: torch.Tensor) -> torch.Tensor:
         """The same forward, differentiable: the gradient comes back in the old layout."""

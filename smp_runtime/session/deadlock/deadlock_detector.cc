@@ -27,13 +27,8 @@ bool is_due(int polls) { return polls < kManyPolls || polls % kManyPolls == 0; }
 }  // namespace
 
 DeadlockDetector::DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
-                                   std::function<std::string()> line, Timing timing,
-                                   std::shared_ptr<record::Recorder> recorder)
-    : rank_(rank),
-      line_(std::move(line)),
-      timing_(timing),
-      recorder_(std::move(recorder)),
-      store_(std::move(store)) {
+                                   std::function<std::string()> line, Timing timing)
+    : rank_(rank), line_(std::move(line)), timing_(timing), store_(std::move(store)) {
   thread_ = named_thread("smp-waits", [this] { watch(); });
 }
 
@@ -57,10 +52,6 @@ std::vector<int> DeadlockDetector::members(const std::string& group) const {
   const std::lock_guard lock(mutex_);
   const auto found = groups_.find(group);
   return found == groups_.end() ? std::vector<int>() : found->second;
-}
-
-void DeadlockDetector::sent(const std::string& group, std::int64_t bytes) const {
-  if (recorder_) recorder_->sent(members(group), bytes);
 }
 
 std::int64_t DeadlockDetector::start(const std::string& label) {

@@ -4,9 +4,6 @@
 // A rank that has waited for some seconds writes the reason down where all ranks look, and polls
 // those that it needs. Where none of them can go on (wait_graph.h), and several polls find the
 // same, that is the diagnosis. A wait costs nothing but two short locks until then.
-//
-// Who waits for other ranks has the watch: from here they also get the session's recorder, to which
-// they say how long it took.
 #pragma once
 
 #include <chrono>
@@ -22,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/deadlock/wait_graph.h"
 #include "smp_runtime/transport/key_value_store.h"
 
@@ -41,12 +37,10 @@ class DeadlockDetector {
   /// any more. `line`, which may be empty, says where the script is; it is called on the watch's
   /// own thread.
   DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
-                   std::function<std::string()> line, Timing timing,
-                   std::shared_ptr<record::Recorder> recorder = nullptr);
+                   std::function<std::string()> line, Timing timing);
   DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
-                   std::function<std::string()> line,
-                   std::shared_ptr<record::Recorder> recorder = nullptr)
-      : DeadlockDetector(std::move(store), rank, std::move(line), Timing{}, std::move(recorder)) {}
+                   std::function<std::string()> line)
+      : DeadlockDetector(std::move(store), rank, std::move(line), Timing{}) {}
   ~DeadlockDetector();
   DeadlockDetector(const DeadlockDetector&) = delete;
   DeadlockDetector& operator=(const DeadlockDetector&) = delete;
@@ -79,11 +73,6 @@ class DeadlockDetector {
   /// polls found. Asks the store.
   void check_failed();
 
-  /// For the record: this rank has sent so many bytes to each other rank of the group.
-  void sent(const std::string& group, std::int64_t bytes) const;
-  /// May be null.
-  [[nodiscard]] record::Recorder* recorder() const { return recorder_.get(); }
-
   /// This rank leaves the job: ends the watch, and tells those that still wait for it.
   void leave() noexcept;
 
@@ -113,7 +102,6 @@ class DeadlockDetector {
   const int rank_;
   const std::function<std::string()> line_;
   const Timing timing_;
-  const std::shared_ptr<record::Recorder> recorder_;
 
   std::mutex store_mutex_;  ///< taken before mutex_
   std::shared_ptr<transport::KeyValueStore> store_;

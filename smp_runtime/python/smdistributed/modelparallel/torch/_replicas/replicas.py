@@ -172,6 +172,7 @@ class Replicas:
             _may_join(),
             session.barriers.watch,
             _flags_group_name(group, parameters),
+            session.recorder,
         )
         if self._hook is not None:
             reducer.set_comm_hook(*self._hook)

@@ -40,7 +40,7 @@ def exchange() -> _runtime.TensorExchange:
         limit = _exchanges_under_way() if name else -1
         session = state.require_initialized("a distributed module")
         state.tensor_exchange = _runtime.TensorExchange(
-            name, tp_size(), tp_rank(), limit, session.barriers.watch
+            name, tp_size(), tp_rank(), limit, session.barriers.watch, session.recorder
         )
     return state.tensor_exchange
 
