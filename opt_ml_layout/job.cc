@@ -13,7 +13,7 @@
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/core/variables.h"
 
 namespace smp {

@@ -12,7 +12,7 @@
 
 #include "opt_ml_layout/utf8.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace opt_ml {
 namespace {

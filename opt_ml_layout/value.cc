@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace opt_ml {
 

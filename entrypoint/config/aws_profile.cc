@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "smp_runtime/core/split.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -15,7 +15,7 @@
 #include "opt_ml_layout/tensorboard_config.h"
 #include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint {

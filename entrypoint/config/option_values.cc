@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

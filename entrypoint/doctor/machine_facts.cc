@@ -12,7 +12,7 @@
 
 #include "entrypoint/doctor/efa_query.h"
 #include "entrypoint/process/spawn.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

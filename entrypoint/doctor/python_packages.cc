@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "entrypoint/process/spawn.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

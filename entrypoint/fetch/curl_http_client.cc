@@ -13,7 +13,7 @@
 #include <curl/curl.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint::fetch {
 namespace {

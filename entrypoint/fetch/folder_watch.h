@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint::fetch {
 

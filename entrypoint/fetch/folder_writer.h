@@ -12,7 +12,7 @@
 
 #include <sys/types.h>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint::fetch {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint::fetch {
 namespace {

@@ -16,8 +16,8 @@
 #include "entrypoint/runners/child_environment.h"
 #include "entrypoint/ssh/peer.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint {
 namespace {

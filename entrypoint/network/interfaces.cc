@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/interfaces.h"
+#include "smp_runtime/core/host.h"
 
 namespace entrypoint {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "entrypoint/network/interfaces.h"
-#include "smp_runtime/core/interfaces.h"
+#include "smp_runtime/core/host.h"
 
 namespace entrypoint {
 

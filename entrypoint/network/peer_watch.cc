@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "smp_runtime/core/deadline.h"
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/tcp.h"
 
 namespace entrypoint {

@@ -14,7 +14,7 @@
 #include "entrypoint/plan/code_source.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "entrypoint/plan/mpirun_line.h"
 #include "entrypoint/plan/words.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "entrypoint/config/shell_text.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

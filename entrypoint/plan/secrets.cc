@@ -10,7 +10,7 @@
 #include "entrypoint/config/shell_text.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

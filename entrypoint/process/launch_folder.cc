@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint {
 

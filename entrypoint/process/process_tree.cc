@@ -12,9 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "smp_runtime/core/number.h"
-#include "smp_runtime/core/split.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

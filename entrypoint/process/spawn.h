@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "entrypoint/process/exit_status.h"
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint {
 

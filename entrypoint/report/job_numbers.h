@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "entrypoint/report/job_record.h"
-#include "smp_runtime/schedule/schedule_shape.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace entrypoint::report {
 

@@ -7,7 +7,7 @@
 
 #include "entrypoint/report/report_json.h"
 #include "entrypoint/report/report_page.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint::report {
 

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "entrypoint/process/spawn.h"
-#include "smp_runtime/core/split.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

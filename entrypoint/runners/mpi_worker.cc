@@ -17,7 +17,7 @@
 #include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

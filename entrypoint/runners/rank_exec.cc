@@ -17,10 +17,10 @@
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/core/split.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -5,7 +5,7 @@
 #include "entrypoint/ssh/ssh_keys.h"
 #include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint {
 

@@ -9,8 +9,8 @@
 
 #include "entrypoint/ssh/ssh_client.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -8,9 +8,9 @@
 #include "entrypoint/ssh/key_exchange.h"
 #include "entrypoint/ssh/ssh_client.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/tcp.h"
-#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint {
 namespace {

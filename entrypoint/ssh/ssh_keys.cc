@@ -5,7 +5,7 @@
 
 #include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
 
 namespace entrypoint {
 namespace {

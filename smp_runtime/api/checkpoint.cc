@@ -13,13 +13,12 @@
 #include <ATen/ops/tensor.h>
 
 #include "smp_runtime/api/checkpoint_parts.h"
-#include "smp_runtime/api/parameter_names.h"
 #include "smp_runtime/api/saved_folder.h"
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/checkpoint/state/objects.h"
-#include "smp_runtime/checkpoint/state/restore.h"
+#include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "smp/groups.h"
 #include "smp/version.h"
 #include <ATen/Context.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -17,11 +18,10 @@
 #include <torch/version.h>
 
 #include "smp_runtime/api/session_core.h"
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/groups.h"
-#include "smp_runtime/session/job_store.h"
 #include "smp_runtime/smddp/backend/smddp_backend.h"
 #include "smp_runtime/topology/setting.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
@@ -117,6 +117,18 @@ session::MakeGroup group_maker(session::StorePtr store, int rank) {
   };
 }
 
+Group kind_of(CommGroup group) {
+  switch (group) {
+    case CommGroup::kWorld:
+      return Group::kWorld;
+    case CommGroup::kPp:
+      return Group::kPp;
+    case CommGroup::kDp:
+      return Group::kDp;
+  }
+  throw ConfigError("smp::CommGroup has no {}", static_cast<int>(group));
+}
+
 }  // namespace
 
 Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_parameters)) {
@@ -172,6 +184,14 @@ void Session::barrier() {
   std::vector<int> all(static_cast<std::size_t>(size()));
   std::iota(all.begin(), all.end(), 0);
   core_->session().barriers().all("smp::Session::barrier", "barrier", all);
+}
+
+std::vector<int> ranks_of(const Session& session, CommGroup group) {
+  return session.core()->session().groups().ranks(kind_of(group));
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> process_group(Session& session, CommGroup group) {
+  return session.core()->session().groups().user_group(kind_of(group));
 }
 
 }  // namespace smp

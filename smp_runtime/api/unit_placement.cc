@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/partition/assignment.h"
 #include "smp_runtime/partition/job_partition.h"
-#include "smp_runtime/partition/manual_partitioner.h"
 
 namespace smp::api {
 namespace {

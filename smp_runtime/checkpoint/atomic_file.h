@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::checkpoint {
 

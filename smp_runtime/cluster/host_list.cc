@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::cluster {
 namespace {

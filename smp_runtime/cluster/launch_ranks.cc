@@ -9,7 +9,7 @@
 #include "smp_runtime/cluster/host_list.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::cluster {
 namespace {

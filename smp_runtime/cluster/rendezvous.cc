@@ -8,7 +8,7 @@
 
 #include "smp_runtime/cluster/cluster_job.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::cluster {
 namespace {

@@ -11,8 +11,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "smp_runtime/core/file_descriptor.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::log {
 namespace {

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp {
 namespace {

@@ -10,7 +10,6 @@
 #include <poll.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/system_error.h"
 
 namespace smp::tcp {
 namespace {

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 
 #include "smp_runtime/core/deadline.h"
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::tcp {
 

@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp {
 namespace {
@@ -107,15 +106,26 @@ void VariableSet::refuse(std::string_view name, std::string_view expected) const
 std::vector<std::string> VariableSet::unknown(std::string_view prefix,
                                               std::span<const std::string_view> elsewhere,
                                               std::span<const std::string_view> unnamed) const {
-  std::vector<std::string_view> given;
-  for (const auto& [name, value] : given_) {
-    if (std::ranges::find(unnamed, name) == unnamed.end()) given.push_back(name);
-  }
   std::vector<std::string_view> known(elsewhere.begin(), elsewhere.end());
   for (const VariableRow& row : table_) {
     if (row.name.starts_with(prefix)) known.push_back(row.name);
   }
-  return describe_unknown_variables(given, prefix, known);
+  // Compared without the prefix: it would make all of them look alike.
+  std::vector<std::string_view> endings;
+  for (const std::string_view name : known) endings.push_back(name.substr(prefix.size()));
+  std::vector<std::string> sentences;
+  for (const auto& [name, value] : given_) {
+    if (!name.starts_with(prefix) || std::ranges::find(known, name) != known.end()) continue;
+    if (std::ranges::find(unnamed, name) != unnamed.end()) continue;
+    const auto near = near_names(std::string_view(name).substr(prefix.size()), endings);
+    sentences.push_back(
+        near.empty()
+            ? fmt::format("{} is not known; docs/reference/environment.md lists the variables that "
+                          "are",
+                          name)
+            : fmt::format("{} is not known; did you mean {}{}?", name, prefix, near.front()));
+  }
+  return sentences;
 }
 
 }  // namespace smp

@@ -58,7 +58,8 @@ class VariableSet {
   [[noreturn]] void refuse(std::string_view name, std::string_view expected) const;
 
   /// One sentence for each given variable with `prefix` that is neither in the table nor in
-  /// `elsewhere` nor in `unnamed`, with the nearest of the former two.
+  /// `elsewhere` nor in `unnamed`, with the nearest of the former two:
+  /// "SMP_PROGRES is not known; did you mean SMP_PROGRESS?". Names of the former two begin with it.
   [[nodiscard]] std::vector<std::string> unknown(
       std::string_view prefix, std::span<const std::string_view> elsewhere = {},
       std::span<const std::string_view> unnamed = {}) const;

@@ -5,7 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "smp_runtime/torch_compat/native_stream.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::cuda {
 namespace {

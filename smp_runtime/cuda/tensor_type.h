@@ -6,8 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/cuda/built.h"
-#include "smp_runtime/cuda/number_type.h"
+#include "smp_runtime/cuda/launch.h"
 
 namespace smp::cuda {
 

@@ -15,7 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/metrics/outputs/progress_line.h"
+#include "smp_runtime/metrics/outputs/step_report.h"
 #include "smp_runtime/metrics/process_memory.h"
 #include "smp_runtime/record/record_file.h"
 

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/metrics/process_memory.h"
 #include "smp_runtime/record/record_file.h"
 

@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/cuda/launch.h"
 #include "smp_runtime/cuda/tensor_type.h"
 
 namespace smp::optimizer {

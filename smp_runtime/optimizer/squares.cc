@@ -13,7 +13,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/cuda/launch.h"
 #include "smp_runtime/cuda/tensor_type.h"
 #include "smp_runtime/optimizer/squares_kernel.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/cuda/block_lanes.h"
-#include "smp_runtime/cuda/number_type.h"
+#include "smp_runtime/cuda/launch.h"
 #include "smp_runtime/optimizer/squares_kernel.h"
 
 namespace smp::optimizer {

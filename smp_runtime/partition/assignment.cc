@@ -149,4 +149,21 @@ void check_fits(const Assignment& assignment, const ModuleTree& tree, int partit
   check_shared(assignment, tree);
 }
 
+Assignment assign_manual(const ModuleTree& tree, int partitions, int default_partition) {
+  std::vector<int> partition_of(tree.size(), default_partition);
+  for (int node = 0; node < tree.size(); ++node) {
+    if (node > 0) partition_of[node] = partition_of[tree.parent(node)];
+    const auto& pin = tree.module(node).pin;
+    if (pin) partition_of[node] = *pin;
+    if (partition_of[node] < 0 || partition_of[node] >= partitions) {
+      throw ConfigError("module {} is put on partition {}; expected 0 to {} with partitions={}",
+                        display_name(tree.module(node)), partition_of[node], partitions - 1,
+                        partitions);
+    }
+  }
+  Assignment assignment = make_assignment(tree, partition_of, partitions);
+  check_fits(assignment, tree, partitions);
+  return assignment;
+}
+
 }  // namespace smp::partition

@@ -65,4 +65,9 @@ std::string human_bytes(std::int64_t bytes);
 std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree,
                             std::optional<int> most_lines = {});
 
+/// A module goes to its own pin, else to the nearest pin above it, else to `default_partition`.
+/// Throws ConfigError for a pin outside [0, partitions), and when modules that share a parameter
+/// end on different partitions.
+Assignment assign_manual(const ModuleTree& tree, int partitions, int default_partition);
+
 }  // namespace smp::partition

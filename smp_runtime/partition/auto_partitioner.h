@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/partition/call_program.h"
 #include "smp_runtime/partition/cost_model.h"
-#include "smp_runtime/partition/predicted_step.h"
 
 namespace smp::partition {
 

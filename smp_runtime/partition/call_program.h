@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward of one microbatch under an assignment, as runs on devices and messages between them.
+// The forward of one microbatch under an assignment, as runs on devices and messages between them,
+// and the time of a step that it predicts.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "smp_runtime/partition/module_tree.h"
+#include "smp_runtime/schedule/simulation.h"
 
 namespace smp::partition {
 
@@ -31,5 +33,24 @@ struct CallProgram {
 /// Work is that of `own_times`. Modules run in tree order, each once; calls, bytes and times of one
 /// that runs several times are taken together.
 CallProgram make_call_program(const ModuleTree& tree, const std::vector<int>& device_of_node);
+
+/// Assumed cost of a message between ranks.
+struct LinkCost {
+  std::int64_t latency_ns = 0;
+  std::int64_t bytes_per_us = 1;
+};
+inline constexpr LinkCost kCpuLink{.latency_ns = 100'000, .bytes_per_us = 2'000};
+inline constexpr LinkCost kGpuLink{.latency_ns = 20'000, .bytes_per_us = 50'000};
+
+struct StepModel {
+  schedule::ScheduleShape shape;
+  LinkCost link = kCpuLink;
+};
+
+/// Simulates the schedule that will run the step, in nanoseconds; a backward takes twice as long as
+/// its forward. At most some 200,000 runs are simulated, of at least two microbatches: fewer than
+/// asked for where the program is long.
+[[nodiscard]] schedule::Simulation predict_step(const CallProgram& program, int devices,
+                                                const StepModel& model);
 
 }  // namespace smp::partition

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "smp_runtime/partition/interval_partitioner.h"
-#include "smp_runtime/schedule/schedule_shape.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::partition {
 

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::partition {
 namespace {

@@ -36,4 +36,12 @@ std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::ve
 /// The module that runs what is below `node`: the nearest one above it that is ever run.
 int nearest_called_ancestor(const ModuleTree& tree, int node);
 
+/// For each node the one that decides where it runs: itself, or the module that comes first in
+/// execution order among those it is tied to. Two modules are tied
+///   - when both own one parameter directly (an embedding and the head that reuses its weight);
+///   - when their subtrees hold the same set of parameters (two towers over one set of weights),
+///     so that the copies are split alike; a module is never tied to its own ancestor this way.
+/// Ties are transitive. The leader of a node precedes it in execution order.
+std::vector<int> colocation_leaders(const ModuleTree& tree);
+
 }  // namespace smp::partition

@@ -36,4 +36,9 @@ Units make_units(const ModuleTree& tree, double memory_weight, const MemoryModel
 std::vector<std::int64_t> cut_bytes(const ModuleTree& tree, const Units& units,
                                     std::span<const int> order);
 
+/// A topological order of the units by what they read of each other: always the ready unit next
+/// after which the fewest bytes are live, the earliest in execution order among equals. What flows
+/// against the execution order (to a head tied to the embedding) does not constrain it.
+std::vector<int> narrow_order(const ModuleTree& tree, const Units& units);
+
 }  // namespace smp::partition

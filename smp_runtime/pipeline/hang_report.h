@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Report of the ranks' waits in a pipeline group where nothing has moved for a whole timeout, as
-// the text of the error.
+// A rank that has waited for a whole timeout, in which nothing has moved, asks the others of its
+// pipeline group what they wait for; the report of it is the text of the error.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "smp_runtime/pipeline/envelope.h"
+#include "smp_runtime/pipeline/payload_dictionary.h"
 #include "smp_runtime/schedule/task_order.h"
+#include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {
 
@@ -46,5 +48,19 @@ using GroupWaits = std::vector<std::optional<std::string>>;
 /// `who` is rank `rank` of the pipeline group, and has waited for so long.
 [[nodiscard]] std::string hang_report(const std::string& who, int rank, int64_t step,
                                       std::chrono::seconds waited, const GroupWaits& waits);
+
+struct Inquiry {
+  GroupWaits waits;
+  std::optional<std::string> aborted;  ///< a rank has ended the step meanwhile: why
+};
+
+/// Blocks until all have answered, at most `limit`. A rank answers while it waits for messages, not
+/// while it runs a module. `own` is this rank's answer, to others that ask at the same time, too.
+/// Other messages of the step are dropped, for it has failed; `bodies` sees them.
+Inquiry ask_group(transport::Transport& transport, PayloadDictionary& bodies, int64_t step,
+                  const std::string& own, std::chrono::milliseconds limit);
+
+/// Tells rank `asker`; a lost one needs no answer.
+void answer_inquiry(transport::Transport& transport, int asker, const std::string& own);
 
 }  // namespace smp::pipeline

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/hang_inquiry.h"
+#include "smp_runtime/pipeline/hang_report.h"
 
 namespace smp::pipeline {
 namespace {

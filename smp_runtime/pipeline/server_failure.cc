@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/hang_inquiry.h"
 #include "smp_runtime/pipeline/hang_report.h"
 #include "smp_runtime/pipeline/server.h"
 

@@ -6,7 +6,6 @@
 #include <pybind11/pybind11.h>
 
 #include "smp_runtime/checkpoint/session/agreement.h"
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/python/bindings.h"

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/cuda/launch.h"
 #include "smp_runtime/optimizer/adam.h"
 #include "smp_runtime/optimizer/squares.h"
 #include "smp_runtime/python/bindings.h"

@@ -10,7 +10,6 @@
 
 #include "smp_runtime/partition/assignment.h"
 #include "smp_runtime/partition/job_partition.h"
-#include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/partition/partition_file.h"
 #include "smp_runtime/python/bindings.h"

@@ -13,8 +13,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/checkpoint/session/agreement.h"
-#include "smp_runtime/checkpoint/state/part_writer.h"
-#include "smp_runtime/checkpoint/state/restore.h"
+#include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/checkpoint/state/saved_state.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/objects.h"
@@ -217,7 +216,7 @@ void bind_saved_state(py::module_& module) {
           py::arg("store"), py::arg("names"));
 
   py::class_<OwnedState>(module, "OwnedState",
-                         "Sharded or 16-bit state of this rank; checkpoint/state/part_writer.h.")
+                         "Sharded or 16-bit state of this rank; checkpoint/state/owned_state.h.")
       .def(py::init(&owned_state), py::kw_only(), py::arg("store"), py::arg("sharers"),
            py::arg("shared"), py::arg("index"), py::arg("names"), py::arg("shapes"),
            py::arg("trained"), py::arg("masters"), py::arg("groups"), py::arg("members"),

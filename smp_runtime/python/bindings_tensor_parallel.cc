@@ -8,12 +8,9 @@
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/deadlock_detector_handle.h"
-#include "smp_runtime/tensor_parallel/exchange_node.h"
-#include "smp_runtime/tensor_parallel/fused_blocks.h"
-#include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
+#include "smp_runtime/tensor_parallel/layer_operators.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
 #include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
-#include "smp_runtime/tensor_parallel/vocabulary_loss.h"
 
 namespace smp::python {
 namespace {
@@ -94,7 +91,7 @@ void bind_tensor_parallel(py::module_& module) {
   module.def("masked_softmax", &tensor_parallel::masked_softmax, py::arg("scores"), py::arg("bias"),
              py::arg("causal"), py::arg("window"), no_gil(),
              "softmax(scores + bias), without later keys if ``causal``, and those ``window``\n"
-             "before; tensor_parallel/fused_blocks.h.");
+             "before; tensor_parallel/layer_operators.h.");
   module.def("bias_gelu", &tensor_parallel::bias_gelu, py::arg("states"), py::arg("bias"),
              py::arg("approximate"), no_gil(),
              "gelu(states + bias), which keeps both and not their sum.");

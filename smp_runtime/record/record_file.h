@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's record of a job: lines of JSON, appended, so that a rank that is killed leaves all but
-// the last second. docs/reference/file_formats.md describes them.
+// Files to which a recorder appends, so that a rank that is killed leaves all but the last second:
+// the rank's record and the timeline of its host.
 #pragma once
 
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::record {
 
 /// [s] since 1970, as records have it.
 double unix_time();
 
+/// One rank's record of a job: lines of JSON, which docs/reference/file_formats.md describes.
 class RecordFile {
  public:
   /// Replaces a file of that name and makes its folder. An empty name: nothing is kept. Where it
@@ -37,6 +39,27 @@ class RecordFile {
   FileDescriptor file_;
   std::string lines_;
   std::chrono::steady_clock::time_point flushed_;
+};
+
+/// A file in Chrome's Trace Event Format, which https://ui.perfetto.dev opens: an array with one
+/// event a line, to which the ranks of a host append. The array is closed at every moment: each
+/// append writes over the closing bracket, in one write and under a lock of the file, so that a
+/// rank that is killed takes nothing of the others with it.
+class TimelineFile {
+ public:
+  /// Nothing is opened before the first append(). An empty name: none is kept.
+  explicit TimelineFile(std::string name) : name_(std::move(name)) {}
+
+  [[nodiscard]] bool is_open() const { return !name_.empty(); }
+
+  /// Adds events, each of which ends in ",\n". Waits while another rank writes. Where the file
+  /// cannot be written one warning says so, and it is not open any more: a picture is not worth a
+  /// job.
+  void append(const std::string& events);
+  void close() { name_.clear(); }
+
+ private:
+  std::string name_;
 };
 
 }  // namespace smp::record

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "smp_runtime/core/json_line.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::record {
 namespace {

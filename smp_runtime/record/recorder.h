@@ -15,7 +15,6 @@
 
 #include "smp_runtime/record/activity.h"
 #include "smp_runtime/record/record_file.h"
-#include "smp_runtime/record/timeline_file.h"
 #include "smp_runtime/record/traffic.h"
 
 namespace smp::record {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/schedule/schedule_shape.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::schedule {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "smp_runtime/schedule/schedule_shape.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::schedule {
 

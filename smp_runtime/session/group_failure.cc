@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "smp_runtime/core/advice.h"
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/nccl/nccl_advice.h"
 
 namespace smp::session {

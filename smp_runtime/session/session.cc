@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/group_failure.h"

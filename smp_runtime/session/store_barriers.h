@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "smp_runtime/core/deadline.h"
+#include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/deadlock/deadlock_detector.h"
-#include "smp_runtime/session/job_store.h"
 
 namespace smp::session {
 

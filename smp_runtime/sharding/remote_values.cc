@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {

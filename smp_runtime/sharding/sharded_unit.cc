@@ -10,7 +10,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {

@@ -7,7 +7,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {

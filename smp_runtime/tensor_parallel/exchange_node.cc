@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/exchange_node.h"
-
 #include <utility>
 
 #include <ATen/ops/mul.h>
@@ -8,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include "smp_runtime/tensor_parallel/layer_operators.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::tensor_parallel {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/fused_blocks.h"
-
 #include <limits>
 #include <optional>
 #include <string>
@@ -20,6 +18,7 @@
 
 #include "smp_runtime/cuda/tensor_type.h"
 #include "smp_runtime/tensor_parallel/fused_blocks_kernels.h"
+#include "smp_runtime/tensor_parallel/layer_operators.h"
 
 namespace smp::tensor_parallel {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of fused_blocks.h as a GPU's block does it. Without Torch; runs on the CPU, too.
+// The arithmetic of fused_blocks.cc as a GPU's block does it. Without Torch; runs on the CPU, too.
 //
 // 16-bit numbers are widened when they are read and rounded once, when they are written.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over the rows of a matrix, for sliced_layer_norm.h and vocabulary_loss.h, as a GPU's
+// Kernels over the rows of a matrix, for sliced_layer_norm.cc and vocabulary_loss.cc, as a GPU's
 // block runs them. Without Torch; runs on the CPU, too.
 //
 // Numbers made of a row are of the type Wide<T>. 16-bit numbers are widened when they are read and

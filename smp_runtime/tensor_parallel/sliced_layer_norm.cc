@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
-
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,6 +19,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "smp_runtime/cuda/tensor_type.h"
+#include "smp_runtime/tensor_parallel/layer_operators.h"
 #include "smp_runtime/tensor_parallel/row_kernels.h"
 
 namespace smp::tensor_parallel {

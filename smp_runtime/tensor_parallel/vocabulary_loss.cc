@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/vocabulary_loss.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
@@ -14,6 +12,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/tensor_type.h"
+#include "smp_runtime/tensor_parallel/layer_operators.h"
 #include "smp_runtime/tensor_parallel/row_kernels.h"
 
 namespace smp::tensor_parallel {

@@ -6,6 +6,8 @@
 // with more ranks than the smallest has ranks without a rail; they take part through shared memory.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +24,23 @@ struct GroupLayout {
   int rails = 0;
 
   /// `hosts[r]` tells rank r's host; equal texts are one host.
-  static GroupLayout from(std::span<const std::string> hosts, int rank);
+  static GroupLayout from(std::span<const std::string> hosts, int rank) {
+    GroupLayout layout;
+    layout.rank = rank;
+    std::map<std::string, int> numbers;
+    for (size_t one = 0; one < hosts.size(); ++one) {
+      const auto [found, is_new] = numbers.emplace(hosts[one], static_cast<int>(numbers.size()));
+      if (is_new) layout.ranks_on.emplace_back();
+      std::vector<int>& ranks = layout.ranks_on[static_cast<size_t>(found->second)];
+      layout.host_of.push_back(found->second);
+      layout.local_of.push_back(static_cast<int>(ranks.size()));
+      ranks.push_back(static_cast<int>(one));
+    }
+    size_t smallest = hosts.size();
+    for (const auto& ranks : layout.ranks_on) smallest = std::min(smallest, ranks.size());
+    layout.rails = static_cast<int>(smallest);
+    return layout;
+  }
 
   [[nodiscard]] int size() const { return static_cast<int>(host_of.size()); }
   [[nodiscard]] int hosts() const { return static_cast<int>(ranks_on.size()); }
@@ -42,7 +60,15 @@ struct GroupLayout {
   };
   /// Empty unless there are several hosts with as many ranks each, at least two, one host's after
   /// the other's.
-  [[nodiscard]] std::optional<GatherSteps> gather_steps() const;
+  [[nodiscard]] std::optional<GatherSteps> gather_steps() const {
+    const bool even = std::ranges::all_of(
+        ranks_on, [&](const auto& ranks) { return ranks.size() == static_cast<size_t>(rails); });
+    if (hosts() == 1 || rails == 1 || !even || !std::ranges::is_sorted(host_of))
+      return std::nullopt;
+    GatherSteps steps{.across_hosts = {}, .within_host = ranks_on[static_cast<size_t>(my_host())]};
+    for (int one = 0; one < hosts(); ++one) steps.across_hosts.push_back(rank_at(one, my_local()));
+    return steps;
+  }
 };
 
 }  // namespace smp::topology

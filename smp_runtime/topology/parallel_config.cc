@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
-#include "smp_runtime/topology/parallel_rules.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/topology/parameter_table.h"
 
 namespace smp::topology {

@@ -92,4 +92,8 @@ std::vector<std::string> validate_world(const ParallelConfig& config, int world_
 /// without `ddp`, which would drift apart in silence. Ranks and groups work nevertheless.
 std::optional<std::string> refusal_to_wrap(const ParallelConfig& config, int world_size);
 
+/// Throws ConfigError for the first pair of settings that exclude each other or miss a companion.
+/// `default_partition_given` tells an explicit 0 from the default.
+void check_rules(const ParallelConfig& config, bool default_partition_given);
+
 }  // namespace smp::topology

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/topology/parallel_rules.h"
-
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/topology/composition.h"
+#include "smp_runtime/topology/parallel_config.h"
 #include "smp_runtime/topology/parameter_table.h"
 
 namespace smp::topology {

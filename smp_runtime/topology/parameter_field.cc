@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/topology/parameter_table.h"
 
 namespace smp::topology {

@@ -7,9 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/json_line.h"
-#include "smp_runtime/core/number.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::topology {
 namespace {

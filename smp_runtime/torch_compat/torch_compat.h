@@ -9,8 +9,11 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "smp_runtime/core/error.h"
 
 namespace smp::torch_compat {
 
@@ -57,6 +60,19 @@ auto all_to_all_single(Group& group, at::Tensor& output, at::Tensor& input) {
     return group.all_to_all_single(output, input, equal, equal);
   } else {
     return group.alltoall_base(output, input, equal, equal);
+  }
+}
+
+/// The device's own handle of a stream, which torch 2.10 does not tell: the cudaStream_t of a CUDA
+/// stream. Throws ConfigError with torch 2.10, for which the library is
+/// built without GPU code.
+template <class Stream>
+void* native_handle(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    throw ConfigError(
+        "GPU tensors need torch 2.11 or newer; this library was built for torch 2.10");
   }
 }
 

@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/file_descriptor.h"
-#include "smp_runtime/core/split.h"
-#include "smp_runtime/core/system_error.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::transport {
 namespace {

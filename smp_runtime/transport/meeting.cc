@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/transport/process_watch.h"
 
 namespace smp::transport {

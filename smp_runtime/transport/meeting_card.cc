@@ -9,10 +9,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/core/nonce.h"
-#include "smp_runtime/core/number.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::transport {
 namespace {

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/system_error.h"
 
 namespace smp::transport {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <string>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::transport {
 

@@ -7,8 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/file_descriptor.h"
-#include "smp_runtime/core/system_error.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::transport {
 

@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/job/failure/line_kinds.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

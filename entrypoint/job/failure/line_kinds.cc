@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "entrypoint/job/failure/traceback_collector.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/utf8.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -7,7 +7,7 @@
 #include "entrypoint/job/failure/line_kinds.h"
 #include "entrypoint/job/failure/plain_text.h"
 #include "opt_ml_layout/outputs.h"
-#include "smp_runtime/core/number.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "entrypoint/job/failure/line_kinds.h"
-#include "smp_runtime/core/number.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "smp_runtime/core/json_line.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::checkpoint {

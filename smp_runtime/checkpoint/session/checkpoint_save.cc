@@ -12,7 +12,7 @@
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/json_line.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::checkpoint {
 namespace {

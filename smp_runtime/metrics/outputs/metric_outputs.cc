@@ -17,8 +17,8 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/json_line.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/metrics/outputs/tensorboard_events.h"
 
 namespace smp::metrics {

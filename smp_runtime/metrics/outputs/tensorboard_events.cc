@@ -14,8 +14,8 @@
 
 #include "smp_runtime/checkpoint/crc32c.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host_name.h"
-#include "smp_runtime/core/text_file.h"
+#include "smp_runtime/core/file.h"
+#include "smp_runtime/core/host.h"
 
 namespace smp::metrics {
 namespace {

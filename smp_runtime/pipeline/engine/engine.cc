@@ -11,7 +11,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"

@@ -10,7 +10,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 
-#include "smp_runtime/pipeline/device_clock.h"
+#include "smp_runtime/pipeline/timeline.h"
 
 namespace smp::pipeline {
 

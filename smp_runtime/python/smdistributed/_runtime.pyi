@@ -946,7 +946,7 @@ class SavedState:
     def where(self) -> str: ...
 
 class OwnedState:
-    """Sharded or 16-bit state of this rank; checkpoint/state/part_writer.h."""
+    """Sharded or 16-bit state of this rank; checkpoint/state/owned_state.h."""
     def __init__(
         self,
         *,
@@ -1096,7 +1096,7 @@ def masked_softmax(
     scores: torch.Tensor, bias: torch.Tensor | None, causal: bool, window: int | None
 ) -> torch.Tensor:
     """softmax(scores + bias), without later keys if ``causal``, and those ``window``
-    before; tensor_parallel/fused_blocks.h."""
+    before; tensor_parallel/layer_operators.h."""
 
 def parameter_names() -> list[str]:
     """Of all settings, aliases included."""

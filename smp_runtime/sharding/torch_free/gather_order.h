@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace smp::sharding {
@@ -24,15 +25,28 @@ struct Prefetched {
 class GatherOrder {
  public:
   /// A pass begins: the units of the pass before become the order to expect.
-  void begin();
+  void begin() {
+    if (!current_.empty()) learned_ = std::move(current_);
+    current_.clear();
+    position_ = 0;
+    following_ = !learned_.empty();
+  }
 
   /// `unit` is needed now. True if that was expected; from the first surprise on nothing is, until
   /// the next pass.
-  bool note(int unit);
+  bool note(int unit) {
+    current_.push_back(unit);
+    following_ = following_ && position_ < learned_.size() && learned_[position_] == unit;
+    if (following_) ++position_;
+    return following_;
+  }
 
   /// The unit that is expected `ahead` needs after the last noted one (0: the next); nothing past
   /// the end or after a surprise.
-  [[nodiscard]] std::optional<int> expected(std::size_t ahead) const;
+  [[nodiscard]] std::optional<int> expected(std::size_t ahead) const {
+    if (!following_ || position_ + ahead >= learned_.size()) return std::nullopt;
+    return learned_[position_ + ahead];
+  }
 
   struct Score {
     std::size_t expected = 0;

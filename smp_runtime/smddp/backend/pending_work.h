@@ -12,8 +12,10 @@
 #include <vector>
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/smddp/backend/callback_threads.h"
 
@@ -105,5 +107,19 @@ class JoinedWork : public c10d::Work {
  private:
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
+
+/// Our errors as c10::DistBackendError; others, and null, as they are.
+[[nodiscard]] inline std::exception_ptr as_torch_error(const std::exception_ptr& error) {
+  if (!error) return nullptr;
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& problem) {
+      C10_THROW_ERROR(DistBackendError, std::string("smddp: ") + problem.what());
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 }  // namespace smp::smddp

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/named_thread.h"
+#include "smp_runtime/smddp/backend/pending_work.h"
 #include "smp_runtime/smddp/backend/tensor_arguments.h"
-#include "smp_runtime/smddp/backend/torch_error.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/meeting.h"
 #include "smp_runtime/transport/nccl/event_wait.h"

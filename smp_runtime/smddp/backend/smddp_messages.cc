@@ -5,9 +5,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/smddp/backend/pending_work.h"
 #include "smp_runtime/smddp/backend/smddp_backend.h"
 #include "smp_runtime/smddp/backend/tensor_arguments.h"
-#include "smp_runtime/smddp/backend/torch_error.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/shared_memory_link.h"
 

@@ -2,7 +2,6 @@
 #include "smp_runtime/smddp/collectives/reduce_kernels.h"
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/smddp/collectives/reduce_arrays.h"
 #include "smp_runtime/smddp/collectives/reduce_kernels_body.h"
 
 namespace smp::collectives {

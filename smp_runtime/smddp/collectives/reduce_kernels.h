@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "smp_runtime/core/element_type.h"
-#include "smp_runtime/smddp/collectives/reduce_arrays.h"
 
 namespace smp::collectives {
+
+/// Stages of a reduction: all of it at once, or first parts, over the ranks of a host, and then a
+/// whole of such parts. See part_size_bytes().
+enum class Stage : uint8_t { kWhole, kPart, kParts };
 
 /// destination[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) … / divisor
 ///
@@ -32,5 +36,18 @@ void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sou
 void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
                      std::byte* destination, size_t count, int divisor = 1,
                      Stage stage = Stage::kWhole);
+
+/// Arguments of one call of the loops of reduce().
+struct Arrays {
+  const std::byte* const* sources;
+  size_t source_count;
+  std::byte* destination;
+  size_t count;
+  int divisor;
+  Stage stage;
+};
+
+/// reduce() with AVX2 and F16C; only for CPUs that have both.
+void reduce_avx2(ElementType type, ReduceOp op, const Arrays& arrays);
 
 }  // namespace smp::collectives

@@ -2,7 +2,7 @@
 // Compiled with -mavx2 -mf16c (CMakeLists.txt).
 #include <immintrin.h>
 
-#include "smp_runtime/smddp/collectives/reduce_arrays.h"
+#include "smp_runtime/smddp/collectives/reduce_kernels.h"
 #include "smp_runtime/smddp/collectives/reduce_kernels_body.h"
 
 namespace smp::collectives {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "smp_runtime/core/element_type.h"
-#include "smp_runtime/smddp/collectives/reduce_arrays.h"
+#include "smp_runtime/smddp/collectives/reduce_kernels.h"
 
 namespace smp::collectives {
 namespace {

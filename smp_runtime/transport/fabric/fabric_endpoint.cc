@@ -18,7 +18,6 @@
 #include <rdma/fi_tagged.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/system_error.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::transport {

@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/transport/fabric/fabric_endpoint.h"
 #include "smp_runtime/transport/link.h"
 #include "smp_runtime/transport/wait_limit.h"

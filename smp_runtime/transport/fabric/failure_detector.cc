@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/core/nonce.h"
-#include "smp_runtime/core/parent_only_file.h"
 #include "smp_runtime/transport/wake_file.h"
 
 namespace smp::transport {

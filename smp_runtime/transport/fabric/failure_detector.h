@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/tcp.h"
 #include "smp_runtime/transport/wait_limit.h"
 

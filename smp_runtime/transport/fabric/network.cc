@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/core/variables.h"
 #include "smp_runtime/transport/fabric/network_address.h"
 #include "smp_runtime/transport/host_identity.h"

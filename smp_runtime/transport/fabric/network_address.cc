@@ -10,7 +10,7 @@
 #include <netinet/in.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/interfaces.h"
+#include "smp_runtime/core/host.h"
 
 namespace smp::transport {
 namespace {

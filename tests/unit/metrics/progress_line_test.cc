@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/metrics/outputs/progress_line.h"
-
 #include <cmath>
 #include <limits>
 #include <map>
@@ -13,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/metrics/outputs/step_report.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace smp::metrics {

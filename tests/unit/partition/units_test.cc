@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/partition/linear_order.h"
 #include "tests/unit/partition/model_trees.h"
 
 namespace smp::partition {

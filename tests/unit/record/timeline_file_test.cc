@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/record/timeline_file.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+
+#include "smp_runtime/record/record_file.h"
 
 namespace smp::record {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/topology/parallel_rules.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "smp_runtime/topology/parallel_config.h"
 #include "tests/unit/refusal.h"
 
 namespace smp::topology {

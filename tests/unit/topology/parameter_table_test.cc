@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::topology {
 namespace {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/core/interfaces.h"
+#include "smp_runtime/core/host.h"
 #include "smp_runtime/transport/fabric/network.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "tests/unit/refusal.h"

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/core/file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host.h"
+
+namespace smp {
+namespace {
+
+/// 0, or the errno of what failed. `flags` and `mode` as open() takes them.
+int try_to_write(const std::filesystem::path& path, int flags, mode_t mode, std::string_view text) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode));
+  if (!file.is_open()) return errno;
+  if (const int code = write_all(file.get(), text)) return code;
+  // Some file systems tell only here that the disk is full.
+  return ::close(file.release()) == 0 ? 0 : errno;
+}
+
+void check_written(const std::filesystem::path& path, int code) {
+  if (code == 0) return;
+  throw HostError("cannot write {}: {}", path.string(),
+                  std::error_code(code, std::generic_category()).message());
+}
+
+/// Held over a fork, so that the child finds the set whole.
+std::mutex forking;  // guards what follows
+std::set<int>& parent_only() {
+  static auto* const made = new std::set<int>;  // for children of destructors, too
+  return *made;
+}
+
+void give_up_in_child() {
+  if (!parent_only().empty()) {
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const int file : parent_only()) {
+      // Without a free number the file is closed all the same.
+      if (nothing < 0 || dup3(nothing, file, O_CLOEXEC) < 0) close(file);
+    }
+    if (nothing >= 0) close(nothing);
+    parent_only().clear();
+  }
+  forking.unlock();
+}
+
+void watch_forks() {
+  static const int watched =
+      pthread_atfork([] { forking.lock(); }, [] { forking.unlock(); }, &give_up_in_child);
+  static_cast<void>(watched);
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
+  // Not by stream iterators: of a folder, which opens well, or of a process that has just ended,
+  // the first read would throw.
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+void append_text(const std::filesystem::path& path, std::string_view text) {
+  check_written(path, try_to_write(path, O_APPEND, kForEverybody, text));
+}
+
+void replace_text(const std::filesystem::path& path, std::string_view text, mode_t mode) {
+  std::filesystem::path draft = path;
+  draft += fmt::format(".{}-{}.part", host_name(), ::getpid());
+  int code = try_to_write(draft, O_TRUNC, mode, text);
+  if (code == 0 && std::rename(draft.c_str(), path.c_str()) != 0) code = errno;
+  if (code != 0) ::unlink(draft.c_str());
+  check_written(path, code);
+}
+
+ParentOnlyFile::ParentOnlyFile(int file) : file_(file) {
+  watch_forks();
+  const std::lock_guard lock(forking);
+  parent_only().insert(file);
+}
+
+ParentOnlyFile::~ParentOnlyFile() {
+  const std::lock_guard lock(forking);
+  parent_only().erase(file_);
+}
+
+}  // namespace smp
