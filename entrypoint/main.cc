@@ -5,7 +5,6 @@
 #include "entrypoint/config/command_line.h"
 #include "entrypoint/job/ending.h"
 #include "entrypoint/job/run.h"
-#include "entrypoint/job/subcommands.h"
 
 int main(int argc, char** argv) {
   using entrypoint::Action;

@@ -61,7 +61,7 @@ def main() -> None:
     runs, special = upper_runs()
     print("// SPDX-License-Identifier: Apache-2.0")
     print(f"// Made by generate_unicode_tables.py from Unicode {unicodedata.unidata_version}.")
-    print('#include "opt_ml_layout/unicode_tables.h"\n')
+    print('#include "opt_ml_layout/utf8.h"\n')
     print("namespace opt_ml {\n\n// clang-format off")
     print("const CharacterRange kUnprintable[] = {")
     print(rows([f"{{0x{a:X}, 0x{b:X}}}" for a, b in unprintable_ranges()]))

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/utf8.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
@@ -113,6 +114,20 @@ std::string_view utf8_prefix(std::string_view text, std::size_t limit_bytes) {
   std::size_t end = limit_bytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end);
+}
+
+std::filesystem::path read_tensorboard_folder(const Layout& layout) {
+  const std::filesystem::path file = layout.tensorboard_config();
+  const std::optional<Value> document = read_json_file(file);
+  if (!document || document->is_null()) return {};
+  const Value* path = document->find("LocalPath");
+  if (document->object() != nullptr && (path == nullptr || path->is_null())) return {};
+  if (path == nullptr || path->text() == nullptr) {
+    throw smp::ConfigError(
+        R"({}: found {}, expected an object whose LocalPath is a text; correct it)", file.string(),
+        path == nullptr ? document->kind_name() : path->kind_name());
+  }
+  return *path->text();
 }
 
 }  // namespace opt_ml

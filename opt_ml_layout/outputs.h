@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs of a job: folders, and the marker that says how it ended.
+// Outputs of a job: folders, that of TensorBoard's event files among them, and the marker that says
+// how it ended.
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string_view>
 
 #include "opt_ml_layout/paths.h"
@@ -29,5 +31,9 @@ bool write_failure(const Layout& layout, std::string_view text);
 
 /// The longest prefix of at most `limit_bytes` that ends between two characters.
 std::string_view utf8_prefix(std::string_view text, std::size_t limit_bytes);
+
+/// LocalPath of input/config/tensorboardoutputconfig.json; empty where the job has none. Throws
+/// ConfigError for a file that is no such object.
+std::filesystem::path read_tensorboard_folder(const Layout& layout);
 
 }  // namespace opt_ml

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Made by generate_unicode_tables.py from Unicode 14.0.0.
-#include "opt_ml_layout/unicode_tables.h"
+#include "opt_ml_layout/utf8.h"
 
 namespace opt_ml {
 

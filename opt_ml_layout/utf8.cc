@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "opt_ml_layout/unicode_tables.h"
-
 namespace opt_ml {
 namespace {
 

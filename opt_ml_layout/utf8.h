@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8, and the three facts about Unicode characters that Python's text functions rest on.
+// UTF-8, the three facts about Unicode characters that Python's text functions rest on, and the
+// tables behind them.
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -26,5 +28,32 @@ bool is_printable(char32_t code);
 
 /// The one to three characters of str.upper().
 std::u32string upper(char32_t code);
+
+// The tables of unicode_tables.cc, sorted by character.
+
+struct CharacterRange {
+  char32_t first;
+  char32_t last;
+};
+
+/// Every `stride`-th character from first to last maps to itself plus delta.
+struct UpperRun {
+  char32_t first;
+  char32_t last;
+  int stride;
+  int delta;
+};
+
+struct UpperSpecial {
+  char32_t code;
+  const char32_t* upper;
+};
+
+extern const CharacterRange kUnprintable[];
+extern const UpperRun kUpperRuns[];
+extern const UpperSpecial kUpperSpecials[];
+extern const std::size_t kUnprintableCount;
+extern const std::size_t kUpperRunsCount;
+extern const std::size_t kUpperSpecialsCount;
 
 }  // namespace opt_ml

@@ -17,10 +17,10 @@ bool names_profile(std::string_view section, std::string_view profile) {
          smp::trimmed(section.substr(kPrefix.size())) == profile;
 }
 
-std::string text_of(const EnvironmentMap& environment, std::string_view variable,
+std::string text_of(const smp::Variables& environment, std::string_view variable,
                     std::string_view usual) {
-  std::filesystem::path path = value_or(environment, variable);
-  const std::string home = value_or(environment, "HOME", "/root");
+  std::filesystem::path path = smp::value_or(environment, variable);
+  const std::string home = smp::value_or(environment, "HOME", "/root");
   if (path.empty()) {
     path = std::filesystem::path(home) / ".aws" / usual;
   } else if (path.string().starts_with("~/")) {
@@ -50,12 +50,12 @@ ProfileSettings parse_profile(std::string_view text, std::string_view profile) {
   return result;
 }
 
-std::string profile_name(const EnvironmentMap& environment) {
-  return value_or(environment, "AWS_PROFILE",
-                  value_or(environment, "AWS_DEFAULT_PROFILE", "default"));
+std::string profile_name(const smp::Variables& environment) {
+  return smp::value_or(environment, "AWS_PROFILE",
+                       smp::value_or(environment, "AWS_DEFAULT_PROFILE", "default"));
 }
 
-ProfileSettings read_profile(const EnvironmentMap& environment) {
+ProfileSettings read_profile(const smp::Variables& environment) {
   const std::string profile = profile_name(environment);
   ProfileSettings settings =
       parse_profile(text_of(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile);

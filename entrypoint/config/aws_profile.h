@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "entrypoint/config/process_environment.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -17,11 +17,11 @@ using ProfileSettings = std::map<std::string, std::string, std::less<>>;
 ProfileSettings parse_profile(std::string_view text, std::string_view profile);
 
 /// Name of the profile in use: AWS_PROFILE, AWS_DEFAULT_PROFILE, else "default".
-std::string profile_name(const EnvironmentMap& environment);
+std::string profile_name(const smp::Variables& environment);
 
 /// The settings of both files for the profile, those of the credentials file first.
 /// AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name other files. Files that are not there count
 /// as empty.
-ProfileSettings read_profile(const EnvironmentMap& environment);
+ProfileSettings read_profile(const smp::Variables& environment);
 
 }  // namespace entrypoint

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "entrypoint/config/launch_options.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
 
@@ -40,11 +41,20 @@ void check_start(const ClusterJob& cluster) {
 
 }  // namespace
 
-std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment) {
+std::optional<ClusterJob> find_cluster(const smp::Variables& environment) {
   const std::string path = smp::cluster::hostfile_path(environment);
   std::optional<std::string> hostfile;
   if (access(path.c_str(), R_OK) == 0) hostfile = smp::read_text(path);
   return smp::cluster::read_cluster(environment, hostfile);
+}
+
+std::optional<ClusterJob> cluster_to_ask(const opt_ml::Layout& layout,
+                                         const smp::Variables& environment) {
+  std::error_code ignored;
+  if (fs::exists(layout.resource_config(), ignored)) return std::nullopt;
+  if (!read_options(environment).cluster) return std::nullopt;
+  auto cluster = find_cluster(environment);
+  return cluster && cluster->hosts.empty() ? std::move(cluster) : std::nullopt;
 }
 
 opt_ml::ResourceConfig make_resources(const ClusterJob& cluster, const std::string& own_name) {
@@ -63,8 +73,8 @@ void check_agreement(const ClusterJob& cluster, const opt_ml::ResourceConfig& re
       file.string(), resources.hosts.size(), cluster.name, cluster.host_count, cluster.reason);
 }
 
-fs::path find_mounted_key(const std::string& named, const EnvironmentMap& environment) {
-  const fs::path folder = fs::path(value_or(environment, "HOME", "/root")) / ".ssh";
+fs::path find_mounted_key(const std::string& named, const smp::Variables& environment) {
+  const fs::path folder = fs::path(smp::value_or(environment, "HOME", "/root")) / ".ssh";
   fs::path key = named;
   std::error_code ignored;
   for (const char* name : {"id_rsa", "id_ecdsa", "id_ed25519"}) {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "entrypoint/config/process_environment.h"
 #include "opt_ml_layout/resource_config.h"
 #include "smp_runtime/cluster/cluster_job.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -16,7 +16,12 @@ using smp::cluster::Cluster;
 using smp::cluster::ClusterJob;
 
 /// read_cluster() of these variables and the hostfile that they name. Throws as it does.
-std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment);
+std::optional<ClusterJob> find_cluster(const smp::Variables& environment);
+
+/// The cluster whose nodes have to be asked for the job's hosts: its engine tells each the main
+/// one's alone, and the tree names none. Throws ConfigError.
+std::optional<ClusterJob> cluster_to_ask(const opt_ml::Layout& layout,
+                                         const smp::Variables& environment);
 
 /// The hosts as resourceconfig.json would name them. `own_name` is this machine's, for a launcher
 /// outside of the hosts. Throws ConfigError, in one sentence, where `train` cannot run as it was
@@ -31,6 +36,6 @@ void check_agreement(const ClusterJob& cluster, const opt_ml::ResourceConfig& re
 /// The private key that is mounted where a launcher of MPI looks for it: the file SM_LAUNCH_SSH_KEY
 /// names, else the usual names in ~/.ssh. Throws ConfigError that names folder, user and reason
 /// where there is none or it cannot be read.
-std::filesystem::path find_mounted_key(const std::string& named, const EnvironmentMap& environment);
+std::filesystem::path find_mounted_key(const std::string& named, const smp::Variables& environment);
 
 }  // namespace entrypoint

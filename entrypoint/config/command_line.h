@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,12 @@ struct CommandLine {
 /// that are unknown, incomplete or contradict each other, with a hint to --help.
 CommandLine parse_command_line(std::span<const std::string> arguments);
 CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// The options of --make-tree, `--make-tree DIR` among them, in any order. Throws ConfigError.
+opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments);
+
+/// Makes the tree and prints where it is and how to run a job on it.
+void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out);
 
 /// Advice for somebody who wrote `train WORD`: an option without its dashes, a script, or else
 /// --help.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/config/job_config.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 
@@ -76,7 +77,7 @@ class FrameworkParameters {
 
  private:
   const Value* find(std::string_view name) const {
-    return job_.hyperparameters.framework.find(name);
+    return job_.files.hyperparameters.framework.find(name);
   }
 
   JobConfig& job_;
@@ -101,17 +102,17 @@ std::tuple<std::string, std::size_t, std::string, std::string> natural_key(
 void sort_naturally(Texts& hosts) { std::ranges::sort(hosts, {}, natural_key); }
 
 Texts hosts_of_groups(const JobConfig& job, const Texts& groups) {
-  if (job.resources.groups.empty()) return job.resources.hosts;
+  if (job.files.resources.groups.empty()) return job.files.resources.hosts;
   Texts hosts;
-  for (const opt_ml::InstanceGroup& group : job.resources.groups) {
+  for (const opt_ml::InstanceGroup& group : job.files.resources.groups) {
     if (!contains(groups, group.name)) continue;
     for (const std::string& host : group.hosts) {
-      if (!contains(job.resources.hosts, host)) {
+      if (!contains(job.files.resources.hosts, host)) {
         throw smp::ConfigError(
             "resourceconfig.json: host \"{}\" of group \"{}\" is not in hosts [\"{}\"]; correct "
             "the "
             "file",
-            host, group.name, fmt::join(job.resources.hosts, "\", \""));
+            host, group.name, fmt::join(job.files.resources.hosts, "\", \""));
       }
       hosts.push_back(host);
     }
@@ -121,7 +122,7 @@ Texts hosts_of_groups(const JobConfig& job, const Texts& groups) {
 
 void check_groups_exist(const JobConfig& job, const Texts& groups) {
   Texts known;
-  for (const opt_ml::InstanceGroup& group : job.resources.groups) known.push_back(group.name);
+  for (const opt_ml::InstanceGroup& group : job.files.resources.groups) known.push_back(group.name);
   for (const std::string& group : groups) {
     if (known.empty() || contains(known, group)) continue;
     throw smp::ConfigError(
@@ -153,6 +154,7 @@ void follow_engine(const ClusterJob& cluster, Distribution& distribution) {
 void resolve_distribution(JobConfig& job) {
   FrameworkParameters parameters(job);
   Distribution& distribution = job.distribution;
+  JobHosts& hosts = job.hosts;
   distribution.mpi = parameters.flag("sagemaker_mpi_enabled");
   distribution.pytorch_ddp = parameters.flag("sagemaker_pytorch_ddp_enabled");
   distribution.torch_distributed = parameters.flag("sagemaker_torch_distributed_enabled");
@@ -168,35 +170,35 @@ void resolve_distribution(JobConfig& job) {
   distribution.instance_type = parameters.text("sagemaker_instance_type");
   distribution.native_launcher = parameters.flag("sagemaker_toolkit_native_launcher_enabled");
 
-  if (job.hosts_by_cluster) follow_engine(*job.cluster, distribution);
+  if (job.files.hosts_by_cluster) follow_engine(*job.files.cluster, distribution);
   const RunnerWish wish = job.options.runner;
   const bool any = wish == RunnerWish::kAuto
                        ? distribution.mpi || distribution.pytorch_ddp ||
                              distribution.torch_distributed || distribution.data_parallel ||
                              distribution.pytorch_xla || tensorflow
                        : wish != RunnerWish::kProcess;
-  const std::string& current_group = job.resources.current_group_name;
+  const std::string& current_group = job.files.resources.current_group_name;
   if (const auto named = parameters.texts("sagemaker_distribution_instance_groups")) {
-    distribution.groups = *named;
+    hosts.groups = *named;
     check_groups_exist(job, *named);
   } else if (any) {
-    distribution.groups = {current_group};
+    hosts.groups = {current_group};
   }
-  distribution.current_group_takes_part = contains(distribution.groups, current_group);
-  distribution.hosts = hosts_of_groups(job, distribution.groups);
-  if (distribution.current_group_takes_part && !job.launches_from_outside() &&
-      !contains(distribution.hosts, job.resources.current_host)) {
+  hosts.current_group_takes_part = contains(hosts.groups, current_group);
+  hosts.distribution = hosts_of_groups(job, hosts.groups);
+  if (hosts.current_group_takes_part && !job.launches_from_outside() &&
+      !contains(hosts.distribution, job.files.resources.current_host)) {
     throw smp::ConfigError(
         "resourceconfig.json: current_host \"{}\" is not among the hosts [\"{}\"] of its group "
         "\"{}\"; correct the file",
-        job.resources.current_host, fmt::join(distribution.hosts, "\", \""), current_group);
+        job.files.resources.current_host, fmt::join(hosts.distribution, "\", \""), current_group);
   }
-  job.hosts = job.resources.hosts;
+  hosts.all = job.files.resources.hosts;
   if (job.options.sort_hosts) {
-    sort_naturally(distribution.hosts);
-    sort_naturally(job.hosts);
+    sort_naturally(hosts.distribution);
+    sort_naturally(hosts.all);
   }
-  job.master = distribution.hosts.empty() ? job.hosts.front() : distribution.hosts.front();
+  hosts.master = hosts.distribution.empty() ? hosts.all.front() : hosts.distribution.front();
 }
 
 }  // namespace entrypoint

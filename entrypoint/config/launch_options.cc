@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/config/launch_options.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,10 +24,11 @@ struct Setting {
   std::string_view name;
 };
 
+/// The choice whose word the variable has; `words` stand in the order of the enumeration.
 template <typename Choice>
-Choice choose(const Setting& setting, std::string_view first, Choice if_first,
-              std::string_view second, Choice if_second) {
-  return setting.set.choice(setting.name, {first, second}) == first ? if_first : if_second;
+void choose(const Setting& setting, Choice& value, std::initializer_list<std::string_view> words) {
+  const std::string said = setting.set.choice(setting.name, words);
+  value = static_cast<Choice>(std::ranges::find(words, said) - words.begin());
 }
 
 void parse(const Setting& setting, std::string& value) { value = setting.set.text(setting.name); }
@@ -45,53 +48,38 @@ void parse(const Setting& setting, std::chrono::seconds& value) {
 }
 
 void parse(const Setting& setting, RunnerWish& value) {
-  constexpr std::array kWords = {
-      std::pair{"auto", RunnerWish::kAuto}, std::pair{"mpi", RunnerWish::kMpi},
-      std::pair{"smddp", RunnerWish::kSmddp}, std::pair{"torchrun", RunnerWish::kTorchrun},
-      std::pair{"process", RunnerWish::kProcess}};
-  const std::string word =
-      setting.set.choice(setting.name, {"auto", "mpi", "smddp", "torchrun", "process"});
-  for (const auto& [name, wish] : kWords) {
-    if (word == name) value = wish;
-  }
+  choose(setting, value, {"auto", "mpi", "smddp", "torchrun", "process"});
 }
 
 void parse(const Setting& setting, ArgumentStyle& value) {
-  const std::string word = setting.set.choice(setting.name, {"python", "json", "overrides"});
-  value = word == "json"        ? ArgumentStyle::kJson
-          : word == "overrides" ? ArgumentStyle::kOverrides
-                                : ArgumentStyle::kPython;
+  choose(setting, value, {"python", "json", "overrides"});
 }
 
 void parse(const Setting& setting, ArgumentOrder& value) {
-  value = choose(setting, "sorted", ArgumentOrder::kSorted, "file", ArgumentOrder::kFile);
+  choose(setting, value, {"sorted", "file"});
 }
 
 void parse(const Setting& setting, CodePolicy& value) {
-  value = choose(setting, "keep", CodePolicy::kKeep, "replace", CodePolicy::kReplace);
+  choose(setting, value, {"keep", "replace"});
 }
 
 void parse(const Setting& setting, EfaSwitch& value) {
-  const std::string word = setting.set.choice(setting.name, {"auto", "on", "off"});
-  value = word == "on" ? EfaSwitch::kOn : word == "off" ? EfaSwitch::kOff : EfaSwitch::kAuto;
+  choose(setting, value, {"auto", "on", "off"});
 }
 
 void parse(const Setting& setting, CheckPolicy& value) {
-  const std::string word = setting.set.choice(setting.name, {"0", "1", "strict"});
-  value = word == "strict" ? CheckPolicy::kStrict
-          : word == "1"    ? CheckPolicy::kReport
-                           : CheckPolicy::kOff;
+  choose(setting, value, {"0", "1", "strict"});
 }
 
 void parse(const Setting& setting, ExitPolicy& value) {
-  value = choose(setting, "one", ExitPolicy::kOne, "propagate", ExitPolicy::kPropagate);
+  choose(setting, value, {"one", "propagate"});
 }
 
 }  // namespace
 
 std::span<const smp::VariableRow> option_table() { return kRows; }
 
-LaunchOptions read_options(const EnvironmentMap& environment) {
+LaunchOptions read_options(const smp::Variables& environment) {
   const smp::VariableSet set(kRows, environment);
   LaunchOptions options;
 #define OPTION_READ(type, field, variable, standard, meaning) parse({set, variable}, options.field);
@@ -100,7 +88,7 @@ LaunchOptions read_options(const EnvironmentMap& environment) {
   return options;
 }
 
-std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment) {
+std::vector<std::string> describe_unknown_options(const smp::Variables& environment) {
   const smp::VariableSet set(kRows, environment);
   std::vector<std::string> sentences = set.unknown("SM_LAUNCH_");
   // The prefix is the library's; only names like the launcher's one are looked for.

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
 #include "entrypoint/network/efa.h"
+#include "smp_runtime/core/variables.h"
 
 // OPTION(type, field, environment variable, default, meaning)
 #define ENTRYPOINT_OPTIONS(OPTION)                                                               \
@@ -81,10 +81,10 @@ std::span<const smp::VariableRow> option_table();
 
 /// Values of the environment, defaults elsewhere; an empty variable counts as unset. Throws
 /// ConfigError that names the variable, what it holds and what may stand there.
-LaunchOptions read_options(const EnvironmentMap& environment);
+LaunchOptions read_options(const smp::Variables& environment);
 
 /// One sentence for each SM_LAUNCH_ and SMP_EXTRA_ variable that is not in the table, with the
 /// nearest that is.
-std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment);
+std::vector<std::string> describe_unknown_options(const smp::Variables& environment);
 
 }  // namespace entrypoint

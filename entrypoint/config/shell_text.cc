@@ -15,7 +15,7 @@ bool is_blank(char c) { return is_one_of(" \t\r\n", c); }
 
 class Splitter {
  public:
-  Splitter(std::string_view text, const EnvironmentMap& variables, std::string_view what)
+  Splitter(std::string_view text, const smp::Variables& variables, std::string_view what)
       : text_(text), variables_(variables), what_(what) {}
 
   std::vector<std::string> split() {
@@ -89,7 +89,7 @@ class Splitter {
       word_ += text_[at_++];
       return;
     }
-    word_ += value_or(variables_, text_.substr(start, end - start));
+    word_ += smp::value_or(variables_, text_.substr(start, end - start));
     at_ = end + (braced ? 1 : 0);
   }
 
@@ -99,7 +99,7 @@ class Splitter {
   }
 
   std::string_view text_;
-  const EnvironmentMap& variables_;
+  const smp::Variables& variables_;
   std::string_view what_;
   std::size_t at_ = 0;
   std::string word_;
@@ -134,7 +134,7 @@ std::string shell_join(std::span<const std::string> words) {
   return line;
 }
 
-std::vector<std::string> shell_split(std::string_view text, const EnvironmentMap& variables,
+std::vector<std::string> shell_split(std::string_view text, const smp::Variables& variables,
                                      std::string_view what) {
   if (const std::size_t at = text.find('\0'); at != text.npos) {
     throw smp::ConfigError("{}: character {} is a NUL, which no program can be given; leave it out",

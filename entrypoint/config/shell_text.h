@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -21,7 +21,7 @@ std::string shell_join(std::span<const std::string> words);
 /// single quotes (unset ones are empty). No globs, no commands. Values of variables are not split
 /// again. Throws ConfigError that starts with `what` for a quote that does not close, and for a
 /// NUL.
-std::vector<std::string> shell_split(std::string_view text, const EnvironmentMap& variables,
+std::vector<std::string> shell_split(std::string_view text, const smp::Variables& variables,
                                      std::string_view what);
 
 }  // namespace entrypoint

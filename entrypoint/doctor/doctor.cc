@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #include "entrypoint/config/job_config.h"
+#include "entrypoint/doctor/findings.h"
 #include "entrypoint/doctor/host_probe.h"
-#include "entrypoint/doctor/machine_findings.h"
 #include "entrypoint/doctor/python_packages.h"
-#include "entrypoint/doctor/temporary_folder.h"
 #include "entrypoint/network/interfaces.h"
-#include "entrypoint/network/name_lookup.h"
+#include "entrypoint/network/reachability.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/process/spawn.h"
 #include "entrypoint/ssh/sshd.h"
@@ -69,8 +68,8 @@ Finding examine_peer(const std::string& host, int port) {
 
 class Examination {
  public:
-  Examination(const opt_ml::Layout& layout, const EnvironmentMap& environment)
-      : layout_(layout), environment_(environment), path_(value_or(environment, "PATH")) {}
+  Examination(const opt_ml::Layout& layout, const smp::Variables& environment)
+      : layout_(layout), environment_(environment), path_(smp::value_or(environment, "PATH")) {}
 
   std::vector<Finding> run() {
     look_at_cluster();
@@ -89,7 +88,7 @@ class Examination {
     findings_.push_back({std::move(subject), health, std::move(finding), std::move(remedy)});
   }
 
-  [[nodiscard]] bool has_several_hosts() const { return job_ && job_->hosts.size() > 1; }
+  [[nodiscard]] bool has_several_hosts() const { return job_ && job_->hosts.all.size() > 1; }
 
   /// The engine around this process, and what the job needs of it.
   void look_at_cluster() {
@@ -112,7 +111,7 @@ class Examination {
         add("job's key", Health::kBad, error.what(), "correct sshAuthMountPath or runAsUser");
       }
     }
-    const std::string pmix = value_or(environment_, "PMIX_VERSION");
+    const std::string pmix = smp::value_or(environment_, "PMIX_VERSION");
     if (!pmix.empty()) {
       add("PMIx", Health::kGood, "the engine's server has version " + pmix);
     }
@@ -120,7 +119,7 @@ class Examination {
 
   void look_at_config() {
     std::error_code ignored;
-    if (!cluster_ && value_or(environment_, "SAGEMAKER_BASE_DIR").empty() &&
+    if (!cluster_ && smp::value_or(environment_, "SAGEMAKER_BASE_DIR").empty() &&
         !fs::exists(layout_.resource_config(), ignored)) {
       add("config", Health::kGood,
           fmt::format("no job in {}: the machine alone is looked at", layout_.base().string()));
@@ -130,7 +129,7 @@ class Examination {
       job_ = read_job_config(layout_, environment_);
       add("config", Health::kGood,
           fmt::format("{}: host {} of {}", layout_.input_config().string(), job_->current_host(),
-                      job_->hosts.size()));
+                      job_->hosts.all.size()));
     } catch (const smp::Error& error) {
       add("config", Health::kBad, error.what(),
           "run it on a job's tree (SAGEMAKER_BASE_DIR), or make one: train --make-tree DIR");
@@ -160,7 +159,7 @@ class Examination {
       return;
     }
     add("python", Health::kGood, python_.string());
-    packages_ = package_folders(python_, value_or(environment_, "PYTHONPATH"));
+    packages_ = package_folders(python_, smp::value_or(environment_, "PYTHONPATH"));
     if (has_package(packages_, "mpi4py")) {
       add("mpi4py", Health::kGood, "installed");
     } else {
@@ -200,7 +199,7 @@ class Examination {
   void look_at_machine() {
     MachineNeeds needs{.several_hosts = has_several_hosts()};
     if (job_) {
-      needs.instance_type = job_->resources.current_instance_type;
+      needs.instance_type = job_->files.resources.current_instance_type;
       needs.efa = job_->options.efa;
     }
     if (plan_) needs.processes_per_host = plan_->outline.runner.processes_per_host;
@@ -218,10 +217,10 @@ class Examination {
     if (!job_) return;
     try {
       InterfaceQuestion question{.current_host = job_->current_host(),
-                                 .configured = job_->resources.network_interface_name,
+                                 .configured = job_->files.resources.network_interface_name,
                                  .interfaces = list_interfaces(),
                                  .several_hosts = has_several_hosts()};
-      for (const std::string& host : job_->hosts) {
+      for (const std::string& host : job_->hosts.all) {
         const bool other = host != job_->current_host();
         if (other && question.route.empty()) question.route = NameLookup(host).route(kName);
       }
@@ -245,7 +244,7 @@ class Examination {
     if (!job_) return;
     const int port = job_->options.ssh_port != 0 ? job_->options.ssh_port : default_ssh_port();
     std::vector<std::future<Finding>> answers;
-    for (const std::string& host : job_->hosts) {
+    for (const std::string& host : job_->hosts.all) {
       const bool own = host == job_->current_host();
       const bool needs_name = has_several_hosts();
       answers.push_back(std::async(std::launch::async, [host, own, needs_name, port] {
@@ -256,7 +255,7 @@ class Examination {
   }
 
   const opt_ml::Layout& layout_;
-  const EnvironmentMap& environment_;
+  const smp::Variables& environment_;
   std::string path_;
   fs::path python_;
   std::vector<fs::path> packages_;
@@ -268,7 +267,7 @@ class Examination {
 
 }  // namespace
 
-std::vector<Finding> examine(const opt_ml::Layout& layout, const EnvironmentMap& environment) {
+std::vector<Finding> examine(const opt_ml::Layout& layout, const smp::Variables& environment) {
   return Examination(layout, environment).run();
 }
 

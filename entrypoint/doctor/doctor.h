@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
-#include "entrypoint/doctor/finding.h"
+#include "entrypoint/doctor/findings.h"
 #include "opt_ml_layout/paths.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
 /// Looks; changes nothing and starts nothing of the job. Blocks for some seconds where names do not
 /// resolve or hosts do not answer, and as long as importing torch takes, at most a minute.
-std::vector<Finding> examine(const opt_ml::Layout& layout, const EnvironmentMap& environment);
+std::vector<Finding> examine(const opt_ml::Layout& layout, const smp::Variables& environment);
 
 }  // namespace entrypoint

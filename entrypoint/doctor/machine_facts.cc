@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "entrypoint/doctor/efa_query.h"
+#include "entrypoint/doctor/host_probe.h"
 #include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/text.h"
 
@@ -70,9 +70,9 @@ void add_libraries(const fs::path& folder, std::string_view start, std::vector<f
   }
 }
 
-void look_at_libraries(const EnvironmentMap& environment, const std::vector<fs::path>& packages,
+void look_at_libraries(const smp::Variables& environment, const std::vector<fs::path>& packages,
                        MachineFacts& facts) {
-  std::vector<fs::path> folders = split_path(value_or(environment, "LD_LIBRARY_PATH"));
+  std::vector<fs::path> folders = split_path(smp::value_or(environment, "LD_LIBRARY_PATH"));
   for (const fs::path& package : packages) folders.push_back(package / "nvidia" / "nccl" / "lib");
   for (const char* system : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
                              "/usr/lib/aarch64-linux-gnu", "/usr/local/cuda/lib64"}) {
@@ -83,11 +83,11 @@ void look_at_libraries(const EnvironmentMap& environment, const std::vector<fs::
   }
 }
 
-void look_at_fabric(const EnvironmentMap& environment, MachineFacts& facts) {
+void look_at_fabric(const smp::Variables& environment, MachineFacts& facts) {
   facts.efa = probe_efa();
   facts.efa.has_gpus = !facts.gpus.empty();
   facts.efa.nccl_plugin = choose_nccl_plugin(environment);
-  ask_libfabric(value_or(environment, "PATH"), facts.efa);
+  ask_libfabric(smp::value_or(environment, "PATH"), facts.efa);
 }
 
 DiskSpace look_at_disk(fs::path folder) {
@@ -140,11 +140,11 @@ TorchFacts ask_torch(const fs::path& python) {
   return read_torch_query(asked.output);
 }
 
-MachineFacts look_at_machine(const EnvironmentMap& environment,
+MachineFacts look_at_machine(const smp::Variables& environment,
                              const std::vector<fs::path>& packages,
                              const std::vector<fs::path>& folders) {
   MachineFacts facts;
-  const std::string path = value_or(environment, "PATH");
+  const std::string path = smp::value_or(environment, "PATH");
   look_at_gpus(path, facts);
   look_at_libraries(environment, packages, facts);
   look_at_fabric(environment, facts);

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
 #include "entrypoint/network/efa.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -62,7 +62,7 @@ TorchFacts ask_torch(const std::filesystem::path& python);
 
 /// Looks once; `packages` are the folders of the job's interpreter, `folders` those whose space
 /// counts. Starts nvidia-smi and fi_info where they are installed, at most 30 s each.
-MachineFacts look_at_machine(const EnvironmentMap& environment,
+MachineFacts look_at_machine(const smp::Variables& environment,
                              const std::vector<std::filesystem::path>& packages,
                              const std::vector<std::filesystem::path>& folders);
 

@@ -2,15 +2,32 @@
 #include "entrypoint/doctor/python_packages.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 
+#include <unistd.h>
+
 #include "entrypoint/process/spawn.h"
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Version managers put a shell script in an interpreter's place, and nothing lies beside that.
+fs::path behind_script(const fs::path& python) {
+  std::ifstream file(python, std::ios::binary);
+  std::array<char, 2> start{};
+  if (!file.read(start.data(), start.size()) || start[0] != '#' || start[1] != '!') return python;
+  const Completed asked =
+      run_command({.argv = {python.string(), "-c", "import sys; print(sys.executable)"},
+                   .environment = current_environment()},
+                  kToolLimit);
+  const fs::path real = asked.output.substr(0, asked.output.find('\n'));
+  return asked.status.ok() && real.is_absolute() ? real : python;
+}
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -66,6 +83,20 @@ void add_installation(std::vector<fs::path>& folders, const fs::path& bin) {
 }
 
 }  // namespace
+
+fs::path find_python(const std::string& chosen, const std::string& path) {
+  if (!chosen.empty()) {
+    const fs::path python = find_program(chosen, path);
+    if (python.empty() || access(python.c_str(), X_OK) != 0) {
+      throw smp::ConfigError("SM_LAUNCH_PYTHON={}: no such program; correct or unset it", chosen);
+    }
+    return behind_script(python);
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (fs::path python = find_program(name, path); !python.empty()) return behind_script(python);
+  }
+  return {};
+}
 
 std::vector<fs::path> package_folders(const fs::path& python, std::string_view python_path) {
   std::vector<fs::path> folders;

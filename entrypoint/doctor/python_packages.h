@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packages beside a Python interpreter, found without starting it: importing torch alone would take
-// longer than everything else that the launcher does.
+// The Python interpreter of the user's script, and packages beside it, found without starting it:
+// importing torch alone would take longer than everything else that the launcher does.
 #pragma once
 
 #include <filesystem>
@@ -9,6 +9,12 @@
 #include <vector>
 
 namespace entrypoint {
+
+/// The interpreter of the user's script: `chosen` (SM_LAUNCH_PYTHON), else the first of python3 and
+/// python on `path`; empty when there is none. Where a version manager's script stands in its
+/// place, the interpreter behind it, which is asked for its name. Throws ConfigError when the
+/// chosen one is not there.
+std::filesystem::path find_python(const std::string& chosen, const std::string& path);
 
 /// The folders from which the interpreter imports packages: PYTHONPATH (`python_path`), then its
 /// site-packages and dist-packages, those of the base installation too where a virtual environment

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "entrypoint/fetch/folder_writer.h"
-#include "entrypoint/fetch/member_path.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::fetch {

@@ -69,8 +69,8 @@ const Credentials& CredentialChain::get(WallClock::time_point now) {
 }
 
 bool CredentialChain::from_variables() {
-  const std::string key = value_or(environment_, "AWS_ACCESS_KEY_ID");
-  const std::string secret = value_or(environment_, "AWS_SECRET_ACCESS_KEY");
+  const std::string key = smp::value_or(environment_, "AWS_ACCESS_KEY_ID");
+  const std::string secret = smp::value_or(environment_, "AWS_SECRET_ACCESS_KEY");
   if (key.empty() || secret.empty()) {
     looked_.emplace_back(key.empty() && secret.empty()
                              ? "AWS_ACCESS_KEY_ID is not set"
@@ -79,35 +79,35 @@ bool CredentialChain::from_variables() {
   }
   found_ = {.access_key = key,
             .secret_key = secret,
-            .session_token = value_or(environment_, "AWS_SESSION_TOKEN"),
+            .session_token = smp::value_or(environment_, "AWS_SESSION_TOKEN"),
             .origin = "variables"};
   return true;
 }
 
 bool CredentialChain::from_profile() {
   const std::string name = profile_name(environment_);
-  const std::string key = value_or(profile_, "aws_access_key_id");
-  const std::string secret = value_or(profile_, "aws_secret_access_key");
+  const std::string key = smp::value_or(profile_, "aws_access_key_id");
+  const std::string secret = smp::value_or(profile_, "aws_secret_access_key");
   if (!key.empty() && !secret.empty()) {
     found_ = {.access_key = key,
               .secret_key = secret,
-              .session_token = value_or(profile_, "aws_session_token"),
+              .session_token = smp::value_or(profile_, "aws_session_token"),
               .origin = "profile " + name};
     return true;
   }
   for (const char* other : {"credential_process", "role_arn", "sso_session", "sso_start_url"}) {
-    if (value_or(profile_, other).empty()) continue;
+    if (smp::value_or(profile_, other).empty()) continue;
     throw smp::ConfigError(
         "AWS profile \"{}\" gets its credentials by {}, which is not available here; set "
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
         name, other);
   }
-  if (!value_or(environment_, "AWS_PROFILE").empty()) {
+  if (!smp::value_or(environment_, "AWS_PROFILE").empty()) {
     throw smp::ConfigError(
         "AWS_PROFILE={}: no such profile with aws_access_key_id and aws_secret_access_key in {} or "
         "{}; correct or unset it",
-        name, value_or(environment_, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-        value_or(environment_, "AWS_CONFIG_FILE", "~/.aws/config"));
+        name, smp::value_or(environment_, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        smp::value_or(environment_, "AWS_CONFIG_FILE", "~/.aws/config"));
   }
   looked_.push_back(fmt::format("no keys of profile {} in ~/.aws", name));
   return false;
@@ -132,8 +132,9 @@ bool CredentialChain::take(const HttpResponse& response, const std::string& orig
 }
 
 bool CredentialChain::from_container() {
-  const std::string relative = value_or(environment_, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-  const std::string full = value_or(environment_, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  const std::string relative =
+      smp::value_or(environment_, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  const std::string full = smp::value_or(environment_, "AWS_CONTAINER_CREDENTIALS_FULL_URI");
   if (relative.empty() && full.empty()) {
     looked_.emplace_back("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is not set");
     return false;
@@ -148,9 +149,9 @@ bool CredentialChain::from_container() {
         "host or from 169.254.170.2 and .23; use https",
         full);
   }
-  std::string token = value_or(environment_, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  std::string token = smp::value_or(environment_, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
   // The file wins: EKS renews the token in it.
-  const std::string file = value_or(environment_, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  const std::string file = smp::value_or(environment_, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
   if (!file.empty()) token = first_line(file);
   if (token.find_first_of("\r\n") != std::string::npos) {
     throw smp::ConfigError("AWS_CONTAINER_AUTHORIZATION_TOKEN holds a line break; correct it");
@@ -173,13 +174,13 @@ HttpResponse CredentialChain::ask_instance(HttpRequest request) {
 }
 
 bool CredentialChain::from_instance() {
-  const std::string disabled = value_or(environment_, "AWS_EC2_METADATA_DISABLED");
+  const std::string disabled = smp::value_or(environment_, "AWS_EC2_METADATA_DISABLED");
   if (opt_ml::parse_switch(disabled).value_or(false)) {
     looked_.emplace_back("AWS_EC2_METADATA_DISABLED is set");
     return false;
   }
   std::string base =
-      value_or(environment_, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254");
+      smp::value_or(environment_, "AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254");
   while (base.ends_with('/')) base.pop_back();
   const std::string folder = base + "/latest/meta-data/iam/security-credentials/";
   try {

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "entrypoint/config/aws_profile.h"
-#include "entrypoint/config/process_environment.h"
 #include "entrypoint/fetch/http_client.h"
-#include "entrypoint/fetch/retries.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint::fetch {
 
@@ -22,7 +21,7 @@ class CredentialChain {
   using WallClock = std::chrono::system_clock;
 
   /// All arguments must outlive it.
-  CredentialChain(const EnvironmentMap& environment, const ProfileSettings& profile,
+  CredentialChain(const smp::Variables& environment, const ProfileSettings& profile,
                   HttpClient& client, const RetryPolicy& policy)
       : environment_(environment), profile_(profile), client_(client), policy_(policy) {}
 
@@ -39,7 +38,7 @@ class CredentialChain {
   bool take(const HttpResponse& response, const std::string& origin);
   HttpResponse ask_instance(HttpRequest request);
 
-  const EnvironmentMap& environment_;
+  const smp::Variables& environment_;
   const ProfileSettings& profile_;
   HttpClient& client_;
   const RetryPolicy& policy_;

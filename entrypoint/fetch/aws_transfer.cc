@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Transfer with libcurl, libarchive and AWS.
+// The Transfer with libcurl, libarchive and AWS: the one file of libsmp_transfer.so itself, which
+// exports one name. Both sides come from one build, so that the C++ interface and its exceptions
+// may cross.
 #include <algorithm>
 #include <memory>
 #include <system_error>
@@ -7,12 +9,8 @@
 #include "entrypoint/config/aws_profile.h"
 #include "entrypoint/fetch/archive.h"
 #include "entrypoint/fetch/aws_credentials.h"
-#include "entrypoint/fetch/aws_endpoint.h"
-#include "entrypoint/fetch/code_artifact.h"
-#include "entrypoint/fetch/code_copy.h"
-#include "entrypoint/fetch/curl_http_client.h"
-#include "entrypoint/fetch/retries.h"
-#include "entrypoint/fetch/s3_client.h"
+#include "entrypoint/fetch/aws_services.h"
+#include "entrypoint/fetch/http_client.h"
 #include "entrypoint/fetch/transfer_module.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
@@ -22,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ca_bundle(const EnvironmentMap& environment) {
+std::string ca_bundle(const smp::Variables& environment) {
   for (const char* variable : {"AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"}) {
-    if (std::string file = value_or(environment, variable); !file.empty()) return file;
+    if (std::string file = smp::value_or(environment, variable); !file.empty()) return file;
   }
   return {};
 }
@@ -44,11 +42,11 @@ class AwsTransfer final : public Transfer {
   explicit AwsTransfer(const TransferSettings& settings)
       : environment_(settings.environment),
         profile_(read_profile(environment_)),
-        client_(ca_bundle(environment_)),
-        credentials_(environment_, profile_, client_, policy_),
+        client_(make_curl_client(ca_bundle(environment_))),
+        credentials_(environment_, profile_, *client_, policy_),
         s3_(choose_s3_endpoint(environment_,
                                choose_region(environment_, settings.job_region, profile_)),
-            credentials_, client_, policy_) {}
+            credentials_, *client_, policy_) {}
 
   void unpack_object(const S3Location& object, const fs::path& folder,
                      const fs::path& scratch) override {
@@ -67,40 +65,39 @@ class AwsTransfer final : public Transfer {
     SMP_LOG(info, "fetched {}: {} members, {} bytes", object.text(), unpacked.members, size);
   }
 
-  void unpack_file(const fs::path& file, const fs::path& folder) override {
+  bool unpack_file(const fs::path& file, const fs::path& folder) override {
     const Unpacked unpacked = unpack(file, folder);
     if (unpacked.is_archive) {
       log_warnings(unpacked);
       SMP_LOG(info, "unpacked {}: {} members", file.string(), unpacked.members);
-      return;
-    }
-    if (has_archive_name(file)) {
+    } else if (has_archive_name(file)) {
       throw smp::ConfigError("{}: is no tar archive: {}", file.string(), unpacked.refusal);
     }
-    copy_into(file, folder);
+    return unpacked.is_archive;
   }
 
   void upload(const fs::path& file, const S3Location& object) override { s3_.upload(file, object); }
 
   std::string package_index(const PackageRepository& repository) override {
-    const std::string endpoint = value_or(environment_, "AWS_ENDPOINT_URL_CODEARTIFACT",
-                                          value_or(environment_, "AWS_ENDPOINT_URL"));
-    return package_index_url(repository, endpoint, credentials_, client_, policy_);
+    const std::string endpoint = smp::value_or(environment_, "AWS_ENDPOINT_URL_CODEARTIFACT",
+                                               smp::value_or(environment_, "AWS_ENDPOINT_URL"));
+    return package_index_url(repository, endpoint, credentials_, *client_, policy_);
   }
 
  private:
-  EnvironmentMap environment_;
+  smp::Variables environment_;
   ProfileSettings profile_;
   RetryPolicy policy_ = patient();
-  CurlHttpClient client_;
+  std::unique_ptr<HttpClient> client_;
   CredentialChain credentials_;
   S3Client s3_;
 };
 
 }  // namespace
-
-std::unique_ptr<Transfer> make_transfer(const TransferSettings& settings) {
-  return std::make_unique<AwsTransfer>(settings);
-}
-
 }  // namespace entrypoint::fetch
+
+extern "C" __attribute__((visibility("default"))) entrypoint::fetch::Transfer* smp_make_transfer(
+    const entrypoint::fetch::TransferSettings* settings) {
+  smp::log::configure(settings->log_name, static_cast<smp::log::Level>(settings->log_threshold));
+  return std::make_unique<entrypoint::fetch::AwsTransfer>(*settings).release();
+}

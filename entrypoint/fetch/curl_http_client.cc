@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/curl_http_client.h"
+// HttpClient with libcurl, which also signs requests.
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@
 
 #include <curl/curl.h>
 
+#include "entrypoint/fetch/http_client.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
 
@@ -87,23 +88,27 @@ void set_signature(CURL* handle, const Signature& signature) {
   curl_easy_setopt(handle, CURLOPT_PASSWORD, signature.credentials.secret_key.c_str());
 }
 
-}  // namespace
+/// One connection is kept open between calls.
+class CurlHttpClient final : public HttpClient {
+ public:
+  explicit CurlHttpClient(std::string ca_bundle) : ca_bundle_(std::move(ca_bundle)) {
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    handle_ = curl_easy_init();
+    if (handle_ == nullptr) throw smp::HostError("libcurl cannot be initialised");
+  }
+  ~CurlHttpClient() override {
+    curl_easy_cleanup(handle_);
+    curl_global_cleanup();
+  }
+  CurlHttpClient(const CurlHttpClient&) = delete;
+  CurlHttpClient& operator=(const CurlHttpClient&) = delete;
 
-std::string HttpResponse::header(std::string_view name) const {
-  const auto found = headers.find(name);
-  return found == headers.end() ? "" : found->second;
-}
+  HttpResponse send(const HttpRequest& request) override;
 
-CurlHttpClient::CurlHttpClient(std::string ca_bundle) : ca_bundle_(std::move(ca_bundle)) {
-  curl_global_init(CURL_GLOBAL_DEFAULT);
-  handle_ = curl_easy_init();
-  if (handle_ == nullptr) throw smp::HostError("libcurl cannot be initialised");
-}
-
-CurlHttpClient::~CurlHttpClient() {
-  curl_easy_cleanup(handle_);
-  curl_global_cleanup();
-}
+ private:
+  CURL* handle_ = nullptr;
+  std::string ca_bundle_;
+};
 
 HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   curl_easy_reset(handle_);  // options only: the connection stays
@@ -174,6 +179,12 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &status);
   exchange.response.status = static_cast<int>(status);
   return std::move(exchange.response);
+}
+
+}  // namespace
+
+std::unique_ptr<HttpClient> make_curl_client(std::string ca_bundle) {
+  return std::make_unique<CurlHttpClient>(std::move(ca_bundle));
 }
 
 }  // namespace entrypoint::fetch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates files below one folder and nowhere else, whatever names and links come along.
+// Creates files below one folder and nowhere else, whatever names and links come along: names in
+// archives of unknown origin are made harmless.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -16,10 +18,23 @@
 
 namespace entrypoint::fetch {
 
-/// Paths are harmless (member_path.h). No symbolic link is ever followed on the way to a file, also
-/// not one that was there before. Links are made last, by finish(), and those that turn out to lead
-/// outside are removed again. What cannot be created is left out with a warning, for it is the
-/// archive's fault; only a disk that is full or broken throws HostError.
+struct MemberPath {
+  std::string path;      ///< segments joined by single slashes; empty: nothing is left
+  bool changed = false;  ///< more was dropped than a leading "./" or a trailing slash
+};
+
+/// Backslashes become slashes; drive letters, leading slashes, "." and ".." segments go:
+/// "../../etc/passwd" is "etc/passwd". The name ends at its first NUL byte.
+MemberPath harmless_path(std::string_view name);
+
+/// True if a symbolic link at `link` (a harmless path) with this target stays within the folder,
+/// counted by segments. Absolute targets do not.
+bool stays_inside(std::string_view link, std::string_view target);
+
+/// Paths are harmless. No symbolic link is ever followed on the way to a file, also not one that
+/// was there before. Links are made last, by finish(), and those that turn out to lead outside are
+/// removed again. What cannot be created is left out with a warning, for it is the archive's fault;
+/// only a disk that is full or broken throws HostError.
 class FolderWriter {
  public:
   /// Gives the next piece of a file's content and its offset; false at the end.

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "entrypoint/fetch/folder_watch.h"
-#include "entrypoint/process/helper_result.h"
+#include "entrypoint/process/process_runner.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

@@ -9,7 +9,7 @@
 
 #include "entrypoint/fetch/transfer_module.h"
 #include "entrypoint/fetch/upload_queue.h"
-#include "entrypoint/plan/output_target.h"
+#include "entrypoint/plan/transfers.h"
 #include "entrypoint/process/process_runner.h"
 #include "entrypoint/process/spawn.h"
 #include "opt_ml_layout/paths.h"

@@ -7,9 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "entrypoint/config/package_repository.h"
-#include "entrypoint/config/process_environment.h"
-#include "entrypoint/config/s3_location.h"
+#include "entrypoint/config/aws_location.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint::fetch {
 
@@ -23,8 +22,9 @@ class Transfer {
   virtual void unpack_object(const S3Location& object, const std::filesystem::path& folder,
                              const std::filesystem::path& scratch) = 0;
 
-  /// Unpacks a local archive into `folder`; another file is copied there.
-  virtual void unpack_file(const std::filesystem::path& file,
+  /// Unpacks a local archive into `folder`. False for a file that is none, and by its name need not
+  /// be.
+  virtual bool unpack_file(const std::filesystem::path& file,
                            const std::filesystem::path& folder) = 0;
 
   /// Uploads a file.
@@ -35,7 +35,7 @@ class Transfer {
 };
 
 struct TransferSettings {
-  EnvironmentMap environment;  ///< for credentials, endpoints and the region
+  smp::Variables environment;  ///< for credentials, endpoints and the region
   std::string job_region;      ///< what the job's hyperparameters say, or empty
   std::string log_name;        ///< load_transfer() fills these two
   int log_threshold = 0;
@@ -44,8 +44,5 @@ struct TransferSettings {
 /// libsmp_transfer.so of this program's installation or build tree. Never unloaded: the libraries
 /// below it do not like that. Throws HostError when it or what it needs is missing.
 std::unique_ptr<Transfer> load_transfer(const TransferSettings& settings);
-
-/// The Transfer itself; linked into the module, and into tests.
-std::unique_ptr<Transfer> make_transfer(const TransferSettings& settings);
 
 }  // namespace entrypoint::fetch

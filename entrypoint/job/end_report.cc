@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/job/failure/cause.h"
-#include "entrypoint/report/host_samples.h"
-#include "entrypoint/report/report_command.h"
+#include "entrypoint/report/job_record.h"
+#include "entrypoint/report/report_page.h"
 #include "entrypoint/ssh/host_records.h"
 #include "smp_runtime/core/log.h"
 
@@ -76,7 +76,7 @@ void JobRecorder::write_report(const JobStatus& status) {
                                 .page = job_.layout.output_data() / "report.html",
                                 .since = began_ - kClockMargin,
                                 .end = std::move(end)};
-  if (const std::string metrics = value_or(job_.environment, "SMP_METRICS");
+  if (const std::string metrics = smp::value_or(job_.environment, "SMP_METRICS");
       std::filesystem::is_regular_file(metrics)) {
     request.folders.emplace_back(metrics);
   }

@@ -12,8 +12,8 @@
 
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/doctor/python_packages.h"
-#include "entrypoint/process/helper_result.h"
-#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/process/process_runner.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/ssh/peer.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"

@@ -12,15 +12,13 @@
 
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/doctor/host_probe.h"
-#include "entrypoint/doctor/temporary_folder.h"
 #include "entrypoint/fetch/code_fetch.h"
 #include "entrypoint/fetch/output_sync.h"
 #include "entrypoint/job/end_report.h"
 #include "entrypoint/job/ending.h"
-#include "entrypoint/job/failure/exhaustion.h"
 #include "entrypoint/job/preparation.h"
+#include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"
-#include "entrypoint/plan/start_check.h"
 #include "entrypoint/runners/job_runner.h"
 #include "entrypoint/ssh/node_report.h"
 #include "entrypoint/ssh/sshd.h"
@@ -53,7 +51,8 @@ JobSettings settings_of(const JobConfig& job, const JobOutline& outline) {
       .job_name = job.training_job_name.value_or(""),
       .cluster_job = job.shares_hosts() ? smp::cluster::job_number(job.environment) : "",
       .wait_for_names =
-          !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
+          !opt_ml::parse_switch(smp::value_or(job.environment, "SM_STUDIO_LOCAL_MODE"))
+               .value_or(false),
       .inherited = current_environment()};
   for (const Interface& interface : list_interfaces()) {
     if (interface.name == outline.network.interface_name) {
@@ -68,17 +67,17 @@ void log_summary(const JobConfig& job, const HostFacts& facts, const LaunchPlan&
   if (facts.num_gpus == 0) SMP_LOG(info, "No GPUs detected (normal if no gpus installed)");
   SMP_LOG(info, "train {}: cpus={} gpus={} neurons={}", SMP_VERSION, facts.num_cpus, facts.num_gpus,
           facts.num_neurons);
-  if (!job.hyperparameters.not_json.empty()) {
+  if (!job.files.hyperparameters.not_json.empty()) {
     SMP_LOG(debug, "Hyperparameters that are text and not JSON: {}",
-            fmt::join(job.hyperparameters.not_json, ", "));
+            fmt::join(job.files.hyperparameters.not_json, ", "));
   }
-  if (job.framework_module) {
-    const std::string& module = *job.framework_module;
+  if (job.program.framework_module) {
+    const std::string& module = *job.program.framework_module;
     SMP_LOG(info, "Imported framework {}", module.substr(0, module.find(':')));
   }
   if (plan.outline.runner.kind == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
   if (plan.outline.runner.kind == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
-  if (job.framework_module && plan.outline.runner.kind != Runner::kTrainingModule) {
+  if (job.program.framework_module && plan.outline.runner.kind != Runner::kTrainingModule) {
     SMP_LOG(info, "Invoking user training script.");
   }
   if (!plan.outline.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.outline.cluster);
@@ -115,7 +114,8 @@ void log_invocation(const LaunchPlan& plan) {
 }
 
 bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputRecord& output) {
-  const bool is_pytorch = job.framework_module && *job.framework_module == kPyTorchModule;
+  const bool is_pytorch =
+      job.program.framework_module && *job.program.framework_module == kPyTorchModule;
   if (!is_pytorch || !job.options.tolerate_gloo_abort || !is_gloo_abort(outcome.status, output)) {
     return false;
   }
@@ -198,8 +198,8 @@ std::optional<Outcome> JobRun::fetch_code() {
     return Outcome{.status = stopped_status(processes_),
                    .command = unfinished.command.user_command};
   }
-  job_.code = look_into_code(job_.layout, job_.entry_point, job_.environment);
-  job_.code.fetched = true;
+  job_.program.code = look_into_code(job_.layout, job_.program.entry_point, job_.environment);
+  job_.program.code.fetched = true;
   plan_ = make_launch_plan(job_, facts_, outline_);
   return std::nullopt;
 }
@@ -232,17 +232,17 @@ JobStatus JobRun::run_plan() {
   EndContext context{.policy = job_.options.exit,
                      .oom_kills_before = oom_kills(),
                      .folders = {job_.layout.base(), job_.layout.output(), "/tmp"},
-                     .channels = job_.channels.sorted_names(),
+                     .channels = job_.files.channels.sorted_names(),
                      .ranks = outline_.ranks.places,
                      .runs_mpirun = outline_.runner.runs_mpirun(),
                      .shared_memory = shared_memory_text(facts_),
-                     .debugger = value_or(job_.environment, "USE_SMDEBUG") != "0",
+                     .debugger = smp::value_or(job_.environment, "USE_SMDEBUG") != "0",
                      .secrets = secrets_};
   try {
     if (outline_.certificates) join_certificates(*outline_.certificates);
     std::optional<Outcome> outcome = fetch_code();
     if (!outcome) {
-      context.module = job_.code.entry_point_module;
+      context.module = job_.program.code.entry_point_module;
       log_summary(job_, facts_, *plan_);
       outcome = prepare(*plan_, {settings_, transfer_, processes_});
     }
@@ -285,7 +285,7 @@ int JobRun::to_end() {
   status.exit_code = publish(job_.layout, status);
   if (status.exit_code == 0) {
     const bool is_python = plan_ && plan_->entry.kind == EntryPointKind::kProgram;
-    warn_of_hidden_error(is_python ? job_.entry_point : "", output_, secrets_);
+    warn_of_hidden_error(is_python ? job_.program.entry_point : "", output_, secrets_);
     warn_of_empty_model(job_, began);
   }
   if (job_.options.report && job_.is_master()) {
@@ -302,7 +302,7 @@ int JobRun::to_end() {
   return status.exit_code;
 }
 
-JobConfig read_job(const opt_ml::Layout& layout, const EnvironmentMap& environment,
+JobConfig read_job(const opt_ml::Layout& layout, const smp::Variables& environment,
                    ProcessRunner& processes) {
   std::vector<std::string> hosts;
   if (const auto cluster = cluster_to_ask(layout, environment)) {
@@ -314,7 +314,7 @@ JobConfig read_job(const opt_ml::Layout& layout, const EnvironmentMap& environme
 }  // namespace
 
 int run(const CommandLine& line) {
-  const EnvironmentMap environment = smp::read_variables();
+  const smp::Variables environment = smp::read_variables();
   const opt_ml::Layout layout = find_layout(environment);
   bool has_begun = false;
   try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job, from its tree to its end.
+// The work of `train`: a job, from its tree to its end (run.cc), or a command beside it
+// (subcommands.cc).
 #pragma once
 
 #include "entrypoint/config/command_line.h"
@@ -10,5 +11,10 @@ namespace entrypoint {
 /// marker, tells the other hosts, ends what is left; or runs the check before the start alone.
 /// Returns the exit status of `train`. Throws nothing: errors are part of the report.
 int run(const CommandLine& line);
+
+/// --plan, --doctor, --rank-exec, --make-tree, --report, --help, --version, or somebody else's
+/// command, which this process then becomes. Returns the exit status. Throws ConfigError for what
+/// cannot be done.
+int run_subcommand(const CommandLine& line);
 
 }  // namespace entrypoint

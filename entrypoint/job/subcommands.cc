@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/subcommands.h"
-
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -9,16 +7,16 @@
 #include <unistd.h>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/config/make_tree_command.h"
 #include "entrypoint/doctor/doctor.h"
 #include "entrypoint/doctor/host_probe.h"
 #include "entrypoint/job/ending.h"
 #include "entrypoint/job/preparation.h"
+#include "entrypoint/job/run.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/process/spawn.h"
 #include "entrypoint/process/supervisor.h"
-#include "entrypoint/report/report_command.h"
-#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/report/report_page.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/runners/rank_exec.h"
 #include "smp_runtime/core/error.h"
 
@@ -27,7 +25,7 @@ namespace {
 
 void print_plan(bool as_json) {
   const Supervisor signals;  // a reader that goes away early ends nothing
-  const EnvironmentMap environment = smp::read_variables();
+  const smp::Variables environment = smp::read_variables();
   const JobConfig job = read_job_config(find_layout(environment), environment);
   log_as_the_launcher(job.log_level);
   const LaunchPlan plan = make_launch_plan(job, probe_host(job));
@@ -57,7 +55,7 @@ std::string report_of(const CommandLine& line) {
   if (!shim.empty()) {
     set_variable(environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
   }
-  const EnvironmentMap own_environment = smp::read_variables();
+  const smp::Variables own_environment = smp::read_variables();
   if (const auto certificates = plan_certificates(own_environment, find_layout(own_environment))) {
     join_certificates(*certificates);
     for (const std::string& name : certificates->variables) {
@@ -91,7 +89,7 @@ int run_subcommand(const CommandLine& line) {
       print_plan(line.json);
       return 0;
     case Action::kDoctor: {
-      const EnvironmentMap environment = smp::read_variables();
+      const smp::Variables environment = smp::read_variables();
       const auto findings = examine(find_layout(environment), environment);
       std::cout << (line.json ? findings_json(findings) : findings_text(findings));
       return findings_exit_code(findings);

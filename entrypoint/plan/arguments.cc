@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "entrypoint/plan/words.h"
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/python_text.h"
 #include "opt_ml_layout/utf8.h"

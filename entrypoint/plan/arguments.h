@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user script's command line from its hyperparameters: `--key value` for each, always two
+// Command lines, and the user script's from its hyperparameters: `--key value` for each, always two
 // arguments, values as Python's str() prints them; or one override `key=value`.
 #pragma once
 
@@ -11,6 +11,12 @@
 #include "opt_ml_layout/value.h"
 
 namespace entrypoint {
+
+using Words = std::vector<std::string>;
+
+inline void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
 
 /// The most bytes that Linux lets one argument hold.
 inline constexpr std::size_t kLongestArgumentBytes = 131071;

@@ -11,8 +11,7 @@
 
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/arguments.h"
-#include "entrypoint/plan/code_source.h"
-#include "entrypoint/plan/words.h"
+#include "entrypoint/plan/transfers.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
 
@@ -80,16 +79,16 @@ void refuse_notebook(const std::string& name) {
 }
 
 EntryPointKind kind_of(const JobConfig& job) {
-  const std::string& name = job.entry_point;
+  const std::string& name = job.program.entry_point;
   if (!module_of_entry_point(name).empty()) return EntryPointKind::kModule;
   if (name.front() == '/') return EntryPointKind::kExecutable;
   if (name.ends_with(".sh")) return EntryPointKind::kCommand;
-  const ProgramFile& program = job.code.program;
+  const ProgramFile& program = job.program.code.program;
   if (program.is_binary && !program.in_image) return EntryPointKind::kExecutable;
-  if (job.code.has("setup.py")) {
+  if (job.program.code.has("setup.py")) {
     const bool nested = name.find('/') != std::string::npos;
     const bool runs_as_file =
-        nested && job.code.entry_point_exists && !job.code.entry_point_in_package;
+        nested && job.program.code.entry_point_exists && !job.program.code.entry_point_in_package;
     return runs_as_file ? EntryPointKind::kProgram : EntryPointKind::kPackage;
   }
   if (name.ends_with(".py")) return EntryPointKind::kProgram;
@@ -135,39 +134,42 @@ void check_first_line(const std::string& name, const ProgramFile& program) {
 }
 
 void check_file(const JobConfig& job, EntryPointKind kind) {
-  if (kind == EntryPointKind::kExecutable) check_program(job.entry_point, job.code.program);
+  if (kind == EntryPointKind::kExecutable)
+    check_program(job.program.entry_point, job.program.code.program);
   const bool has_interpreter =
       kind == EntryPointKind::kExecutable || kind == EntryPointKind::kCommand;
-  if (has_interpreter) check_first_line(job.entry_point, job.code.program);
-  if (kind == EntryPointKind::kExecutable && job.code.program.in_image) return;
+  if (has_interpreter) check_first_line(job.program.entry_point, job.program.code.program);
+  if (kind == EntryPointKind::kExecutable && job.program.code.program.in_image) return;
   if (choose_code_source(job).is_fetched()) return;  // checked when it is here
   const std::string code = job.layout.code().string();
-  const ProgramFile& program = job.code.program;
-  if (!program.path.empty() && !program.is_file) check_program(job.entry_point, program);
+  const ProgramFile& program = job.program.code.program;
+  if (!program.path.empty() && !program.is_file) check_program(job.program.entry_point, program);
   const bool may_be_installed = kind == EntryPointKind::kPackage || kind == EntryPointKind::kModule;
-  if (!job.code.entry_point_exists && !may_be_installed) {
-    const std::string there = job.code.entries.empty()
-                                  ? "the folder is empty"
-                                  : fmt::format("there are: {}", fmt::join(job.code.entries, ", "));
+  if (!job.program.code.entry_point_exists && !may_be_installed) {
+    const std::string there =
+        job.program.code.entries.empty()
+            ? "the folder is empty"
+            : fmt::format("there are: {}", fmt::join(job.program.code.entries, ", "));
     const std::string advice =
-        job.names_code_folder() || job.code.fetched
+        job.names_code_folder() || job.program.code.fetched
             ? "correct sagemaker_program"
             : fmt::format(
                   "sagemaker_submit_directory {} is not fetched over code that is there: correct "
                   "sagemaker_program, empty the folder, or set SM_LAUNCH_CODE=replace",
-                  job.module_dir);
-    const bool is_bare = job.entry_point.find('/') == std::string::npos;
+                  job.program.module_dir);
+    const bool is_bare = job.program.entry_point.find('/') == std::string::npos;
     throw smp::ConfigError(
-        "entry point \"{}\": no such file in {}{}; {}; {}", job.entry_point, code,
+        "entry point \"{}\": no such file in {}{}; {}; {}", job.program.entry_point, code,
         is_bare && kind == EntryPointKind::kCommand ? ", and no such program on PATH" : "", there,
         advice);
   }
-  const bool is_changed = kind == EntryPointKind::kCommand ||
-                          (kind == EntryPointKind::kExecutable && !job.code.program.is_executable);
-  if (is_changed && job.code.entry_point_escapes) {
+  const bool is_changed =
+      kind == EntryPointKind::kCommand ||
+      (kind == EntryPointKind::kExecutable && !job.program.code.program.is_executable);
+  if (is_changed && job.program.code.entry_point_escapes) {
     throw smp::ConfigError(
-        "entry point \"{}\": is a link to a file outside {}; copy the file there", job.entry_point,
-        code);
+        "entry point \"{}\": is a link to a file outside {}; copy the file there",
+        job.program.entry_point, code);
   }
 }
 
@@ -180,35 +182,35 @@ constexpr const char* kModuleCaller =
 }  // namespace
 
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python) {
-  if (job.entry_point.empty()) {
+  if (job.program.entry_point.empty()) {
     throw smp::ConfigError(
         "no entry point: neither hyperparameter sagemaker_program nor variable SAGEMAKER_PROGRAM "
         "is "
         "set; name the script to run, relative to {}",
         job.layout.code().string());
   }
-  const std::string module = module_of_entry_point(job.entry_point);
+  const std::string module = module_of_entry_point(job.program.entry_point);
   if (module.empty()) {
-    check_name(job.entry_point);
-    refuse_notebook(job.entry_point);
+    check_name(job.program.entry_point);
+    refuse_notebook(job.program.entry_point);
   } else {
     check_module(module);
   }
-  EntryPoint entry{.kind = kind_of(job), .name = job.entry_point};
+  EntryPoint entry{.kind = kind_of(job), .name = job.program.entry_point};
   check_file(job, entry.kind);
-  const bool has_requirements = job.code.has("requirements.txt");
-  if (!job.code.nested_requirements.empty()) {
+  const bool has_requirements = job.program.code.has("requirements.txt");
+  if (!job.program.code.nested_requirements.empty()) {
     entry.notes.push_back(
         fmt::format("{} is not installed: requirements.txt counts at the top of the code folder",
-                    job.code.nested_requirements));
+                    job.program.code.nested_requirements));
   }
 
   if (!entry.is_python()) {
-    const ProgramFile& program = job.code.program;
+    const ProgramFile& program = job.program.code.program;
     if (entry.kind == EntryPointKind::kExecutable && program.in_image) {
       entry.name = program.path.string();
       entry.notes.push_back(
-          fmt::format("entry point {} is of the image: {}", job.entry_point, entry.name));
+          fmt::format("entry point {} is of the image: {}", job.program.entry_point, entry.name));
     } else {
       entry.make_executable = job.layout.code() / entry.name;
     }
@@ -233,7 +235,7 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
         entry.name);
   }
   Words pip{python.string(), "-m", "pip", "install"};
-  const bool has_setup = job.code.has("setup.py");
+  const bool has_setup = job.program.code.has("setup.py");
   if (has_setup) pip.push_back(".");
   if (has_requirements) append(pip, {"-r", "requirements.txt"});
   if (has_setup || has_requirements) entry.install.push_back(std::move(pip));

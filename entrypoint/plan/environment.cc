@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "entrypoint/plan/training_environment.h"
 #include "opt_ml_layout/python_text.h"
 
 namespace entrypoint {
@@ -51,6 +51,89 @@ std::string as_identifier(std::string_view name) {
       result += '_';
     }
   }
+  return result;
+}
+
+Value text_or_null(const std::optional<std::string>& text) { return text ? Value(*text) : Value(); }
+
+Value group_names(const JobConfig& job) {
+  std::vector<std::string> names;
+  for (const opt_ml::InstanceGroup& group : job.files.resources.groups) names.push_back(group.name);
+  return Value::list_of(names);
+}
+
+/// Group name to the whole object of the file.
+Value groups_by_name(const JobConfig& job) {
+  Value result = Value::Object{};
+  const Value* groups = job.files.resources.document.find("instance_groups");
+  if (groups == nullptr || groups->list() == nullptr) return result;
+  for (const Value& group : *groups->list()) {
+    result.set(*group.find("instance_group_name")->text(), group);
+  }
+  return result;
+}
+
+Value channel_folders(const JobConfig& job) {
+  Value result = Value::Object{};
+  for (const opt_ml::Channel& channel : job.files.channels.channels) {
+    result.set(channel.name, channel.folder.string());
+  }
+  return result;
+}
+
+std::string module_name(const std::string& entry_point) {
+  if (entry_point.empty()) return "None";
+  if (std::string module = module_of_entry_point(entry_point); !module.empty()) return module;
+  return entry_point.ends_with(".py") ? entry_point.substr(0, entry_point.size() - 3) : entry_point;
+}
+
+/// SM_TRAINING_ENV: everything about the job and this host as one object. The keys are exactly
+/// those of the reference launcher, in alphabetical order.
+Value make_training_environment(const JobConfig& job, const HostFacts& facts) {
+  const opt_ml::Layout& layout = job.layout;
+  const opt_ml::ResourceConfig& resources = job.files.resources;
+  Value result = Value::Object{};
+  const auto set = [&](const char* key, Value value) { result.set(key, std::move(value)); };
+
+  set("additional_framework_parameters", job.files.hyperparameters.framework);
+  set("channel_input_dirs", channel_folders(job));
+  set("current_host", resources.current_host);
+  set("current_instance_group", resources.current_group_name);
+  set("current_instance_group_hosts",
+      Value::list_of(resources.group_hosts(resources.current_group_name)));
+  set("current_instance_type", resources.current_instance_type);
+  set("distribution_hosts", Value::list_of(job.hosts.distribution));
+  set("distribution_instance_groups", Value::list_of(job.hosts.groups));
+  set("framework_module", text_or_null(job.program.framework_module));
+  set("hosts", Value::list_of(resources.hosts));
+  set("hyperparameters", job.files.hyperparameters.user);
+  set("input_config_dir", layout.input_config().string());
+  set("input_data_config", job.files.channels.document);
+  set("input_dir", layout.input().string());
+  set("instance_groups", group_names(job));
+  set("instance_groups_dict", groups_by_name(job));
+  set("is_hetero", resources.groups.size() > 1);
+  set("is_master", job.is_master());
+  set("is_modelparallel_enabled", job.is_model_parallel() ? Value(true) : Value());
+  set("is_smddpmprun_installed", facts.has_smddpmprun);
+  set("is_smddprun_installed", facts.has_smddprun);
+  set("job_name", text_or_null(job.training_job_name));
+  set("log_level", job.log_level);
+  set("master_hostname", job.hosts.master);
+  set("model_dir", layout.model().string());
+  set("module_dir", job.program.module_dir);
+  set("module_name", module_name(job.program.entry_point));
+  set("network_interface_name", resources.network_interface_name);
+  set("num_cpus", facts.num_cpus);
+  set("num_gpus", facts.num_gpus);
+  set("num_neurons", facts.num_neurons);
+  set("output_data_dir", layout.output_data().string());
+  set("output_dir", layout.output().string());
+  set("output_intermediate_dir", layout.output_intermediate().string());
+  set("resource_config", resources.document);
+  set("topology", resources.topology.is_null() ? Value(Value::List{}) : resources.topology);
+  set("user_entry_point",
+      job.program.entry_point.empty() ? Value() : Value(job.program.entry_point));
   return result;
 }
 
@@ -99,7 +182,7 @@ class EnvironmentMaker {
     add("SM_RESOURCE_CONFIG", "resource_config");
     add("SM_INPUT_DATA_CONFIG", "input_data_config");
     add("SM_OUTPUT_DATA_DIR", "output_data_dir");
-    add_text("SM_CHANNELS", opt_ml::to_json(Value::list_of(job_.channels.sorted_names())));
+    add_text("SM_CHANNELS", opt_ml::to_json(Value::list_of(job_.files.channels.sorted_names())));
     add("SM_CURRENT_HOST", "current_host");
     add("SM_CURRENT_INSTANCE_TYPE", "current_instance_type");
     add("SM_CURRENT_INSTANCE_GROUP", "current_instance_group");
@@ -126,10 +209,10 @@ class EnvironmentMaker {
         topology != nullptr && !topology->empty()) {
       add("SM_TOPOLOGY", "topology");
     }
-    for (const opt_ml::Channel& channel : job_.channels.channels) {
+    for (const opt_ml::Channel& channel : job_.files.channels.channels) {
       add_text("SM_CHANNEL_" + opt_ml::python_upper(channel.name), channel.folder.string());
     }
-    for (const Value::Member& member : *job_.hyperparameters.user.object()) {
+    for (const Value::Member& member : *job_.files.hyperparameters.user.object()) {
       add_text(hyperparameter_variable(member.key), opt_ml::environment_text(member.value));
     }
     add_text("PYTHONPATH", python_path(layout));
@@ -137,8 +220,8 @@ class EnvironmentMaker {
 
   [[nodiscard]] std::string python_path(const opt_ml::Layout& layout) const {
     std::string path = layout.code().string();
-    for (const std::string& more :
-         {input_.facts.launcher.parent_path().string(), value_or(job_.environment, "PYTHONPATH")}) {
+    for (const std::string& more : {input_.facts.launcher.parent_path().string(),
+                                    smp::value_or(job_.environment, "PYTHONPATH")}) {
       if (!more.empty()) path += ":" + more;
     }
     return path;
@@ -173,13 +256,13 @@ class EnvironmentMaker {
   }
 
   [[nodiscard]] std::string tensorboard_folder() const {
-    const auto& wanted = job_.tensorboard_folder;
+    const auto& wanted = job_.files.tensorboard_folder;
     return (wanted.empty() ? job_.layout.output_data() / "tensorboard" : wanted).string();
   }
 
   void add_rendezvous() {
     add_unless_set("MASTER_ADDR", input_.network.master_address);
-    add_unless_set("MASTER_PORT", job_.master_port);
+    add_unless_set("MASTER_PORT", job_.hosts.master_port);
     add_unless_set("NCCL_SOCKET_IFNAME", input_.network.interface_name);
     // EFA is libfabric's, yet a user who reads "IB disabled" beside it is misled.
     add_unless_set("NCCL_IB_DISABLE", input_.network.efa.enabled ? "" : "1");
@@ -192,17 +275,17 @@ class EnvironmentMaker {
 
   /// Variables that scripts written for the third SDK read.
   void add_newer_names() {
-    std::vector<std::string> sorted = job_.resources.hosts;
+    std::vector<std::string> sorted = job_.files.resources.hosts;
     std::ranges::sort(sorted);
     const auto rank = std::ranges::find(sorted, job_.current_host()) - sorted.begin();
     add_other("SM_INPUT_DATA_DIR", job_.layout.input_data().string());
     add_other("SM_OUTPUT_FAILURE", job_.layout.failure_marker().string());
     add_other("SM_MASTER_ADDR", *find_variable(result_.others, "MASTER_ADDR"));
     add_other("SM_MASTER_PORT", *find_variable(result_.others, "MASTER_PORT"));
-    add_other("SM_HOST_COUNT", std::to_string(job_.resources.hosts.size()));
+    add_other("SM_HOST_COUNT", std::to_string(job_.files.resources.hosts.size()));
     add_other("SM_CURRENT_HOST_RANK", std::to_string(rank));
     add_other("SM_SOURCE_DIR", job_.layout.code().string());
-    add_other("SM_ENTRY_SCRIPT", job_.entry_point);
+    add_other("SM_ENTRY_SCRIPT", job_.program.entry_point);
   }
 
   /// `SM_HP_BATCH-SIZE` cannot be read by a shell: a second copy can.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of the machine that the plan needs. Gathered once by doctor/host_probe, given by tests.
+// Facts of the machine that the plan needs, and warnings of what they mean for the job. Gathered
+// once by doctor/host_probe, given by tests.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
 #include "entrypoint/network/efa.h"
 #include "entrypoint/network/interfaces.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -42,11 +44,22 @@ struct HostFacts {
 
 /// The warning of a small /dev/shm: its size, the fate of shared tensors, and advice. `environment`
 /// is the job's. Pure.
-std::optional<std::string> shared_memory_warning(const EnvironmentMap& environment,
+std::optional<std::string> shared_memory_warning(const smp::Variables& environment,
                                                  const HostFacts& facts);
 
 /// The size of shared memory and advice, for a process that a bus error ended. Pure; empty where
 /// the size is not known.
 std::string shared_memory_text(const HostFacts& facts);
+
+/// The oldest driver family that runs programs of a CUDA release, e.g. 580 for "13.0"; 0 for
+/// unknown releases. NVIDIA's compatibility table: a driver runs every minor release of its CUDA.
+int oldest_driver(std::string_view cuda);
+
+/// The family of a driver's version, 580 of "580.65.06"; 0 for another text.
+int driver_family(std::string_view version);
+
+/// The warning of a driver that is too old for `torch` ("2.11.0+cu130"); none when it will do or
+/// when either is unknown.
+std::optional<std::string> driver_warning(std::string_view driver, std::string_view torch);
 
 }  // namespace entrypoint

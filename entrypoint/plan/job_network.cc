@@ -18,14 +18,14 @@ void choose_interfaces(const JobConfig& job, const HostFacts& facts, bool severa
                        JobNetwork& network) {
   const InterfaceChoice choice =
       choose_interface({.current_host = job.current_host(),
-                        .configured = job.resources.network_interface_name,
+                        .configured = job.files.resources.network_interface_name,
                         .interfaces = facts.interfaces,
                         .route = facts.route_interface,
                         .several_hosts = several_hosts});
   network.interface_name = choice.name;
   if (!choice.note.empty()) network.notes.push_back(choice.note);
   // An interface that no file names is as good as another one.
-  if (!choice.warning.empty() && !job.hosts_by_cluster) {
+  if (!choice.warning.empty() && !job.files.hosts_by_cluster) {
     (several_hosts ? network.warnings : network.notes).push_back(choice.warning);
   }
   network.gloo_interface = choice.name;
@@ -68,13 +68,13 @@ void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
 
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner) {
   const Distribution& distribution = job.distribution;
-  std::vector<std::string> types = {job.resources.current_instance_type};
+  std::vector<std::string> types = {job.files.resources.current_instance_type};
   if (runner == Runner::kSmddp && !distribution.instance_type.empty()) {
     types.front() = distribution.instance_type;
   }
-  for (const opt_ml::InstanceGroup& group : job.resources.groups) {
-    const bool is_other =
-        group.name != job.resources.current_group_name && contains(distribution.groups, group.name);
+  for (const opt_ml::InstanceGroup& group : job.files.resources.groups) {
+    const bool is_other = group.name != job.files.resources.current_group_name &&
+                          contains(job.hosts.groups, group.name);
     if (is_other && !group.instance_type.empty() && !contains(types, group.instance_type)) {
       types.push_back(group.instance_type);
     }
@@ -90,11 +90,11 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
   choose_interfaces(job, facts, several_hosts, network);
   if (choice.runs_mpirun() && several_hosts) check_mpirun_and_ipv6(facts, network);
 
-  network.master_address = job.master;
+  network.master_address = job.hosts.master;
   if (!several_hosts && !facts.current_host_resolves) {
     network.master_address = "127.0.0.1";
     network.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
-                                        job.master, network.master_address));
+                                        job.hosts.master, network.master_address));
   }
   const EfaSwitch wanted = job.options.efa;
   const bool plain = choice.kind == Runner::kProcess || choice.kind == Runner::kTrainingModule;

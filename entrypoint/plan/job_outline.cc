@@ -2,7 +2,7 @@
 #include "entrypoint/plan/job_outline.h"
 
 #include "entrypoint/plan/entry_point.h"
-#include "entrypoint/plan/torchrun_command.h"
+#include "entrypoint/plan/planned_command.h"
 
 namespace entrypoint {
 namespace {
@@ -31,7 +31,7 @@ int count_processes(const JobConfig& job, const RunnerChoice& choice,
 }
 
 std::optional<PackageRepository> find_package_repository(const JobConfig& job) {
-  const std::string arn = value_or(job.environment, "CA_REPOSITORY_ARN");
+  const std::string arn = smp::value_or(job.environment, "CA_REPOSITORY_ARN");
   if (arn.empty()) return std::nullopt;
   return parse_package_repository(arn);
 }
@@ -39,7 +39,7 @@ std::optional<PackageRepository> find_package_repository(const JobConfig& job) {
 /// An entry point that can be none, as far as its name alone tells.
 void refuse_by_name(const JobConfig& job, const HostFacts& facts, Runner runner) {
   if (runner == Runner::kTrainingModule) {
-    make_training_module_command(*job.framework_module, facts.python);
+    make_training_module_command(*job.program.framework_module, facts.python);
     return;
   }
   const EntryPoint entry = resolve_entry_point(job, facts.python);
@@ -52,8 +52,8 @@ JobOutline outline_job(const JobConfig& job, const HostFacts& facts) {
   JobOutline outline{.cluster = job.cluster_text()};
   outline.runner = choose_runner(job, facts);
   outline.network = choose_network(job, facts, outline.runner);
-  outline.arguments =
-      user_arguments(job.hyperparameters.user, job.options.arguments, job.options.argument_order);
+  outline.arguments = user_arguments(job.files.hyperparameters.user, job.options.arguments,
+                                     job.options.argument_order);
   outline.code = choose_code_source(job);
   if (outline.code.is_fetched()) refuse_by_name(job, facts, outline.runner.kind);
   outline.certificates = plan_certificates(job.environment, job.layout);

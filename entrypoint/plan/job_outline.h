@@ -5,18 +5,16 @@
 #include <optional>
 #include <string>
 
+#include "entrypoint/config/aws_location.h"
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/config/package_repository.h"
 #include "entrypoint/plan/arguments.h"
-#include "entrypoint/plan/code_source.h"
-#include "entrypoint/plan/extra_certificates.h"
 #include "entrypoint/plan/host_facts.h"
 #include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/mpi_options.h"
-#include "entrypoint/plan/output_target.h"
 #include "entrypoint/plan/parallel_check.h"
 #include "entrypoint/plan/program_environment.h"
 #include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/plan/transfers.h"
 
 namespace entrypoint {
 

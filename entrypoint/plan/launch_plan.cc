@@ -1,109 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/launch_plan.h"
 
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "entrypoint/plan/gpu_driver.h"
-#include "entrypoint/plan/mpirun_line.h"
-#include "entrypoint/plan/start_check.h"
-#include "entrypoint/plan/torchrun_command.h"
-#include "entrypoint/plan/words.h"
+#include "entrypoint/plan/arguments.h"
+#include "entrypoint/plan/host_facts.h"
+#include "smp_runtime/core/text.h"
 
 namespace entrypoint {
 namespace {
 
-/// A program, and what this host knows of the job that it is started for.
-struct Program {
-  const JobConfig& job;
-  const HostFacts& facts;
-  const JobOutline& outline;
-  const EntryPoint& entry;
-  const Words& arguments;
-  std::string port;  ///< of torchrun's rendezvous
-};
-
-/// Open MPI gives each rank its own command as one variable, OMPI_ARGV, which Linux limits. Where
-/// that is too long, every host writes the command to a file for its ranks.
-std::optional<PlannedFile> file_of_long_command(const Words& command, const JobConfig& job) {
-  constexpr std::size_t kRoomForRankExec = 4096;
-  std::string text;
-  for (const std::string& word : command) text.append(word).push_back('\0');
-  if (text.size() + kRoomForRankExec <= kLongestArgumentBytes) return std::nullopt;
-  return PlannedFile{job.layout.long_variable("rank_command"), std::move(text)};
-}
-
-PlannedCommand by_mpirun(const Program& program) {
-  const auto& [job, facts, outline, entry, arguments, port] = program;
-  const bool smddp = outline.runner.kind == Runner::kSmddp;
-  PlannedCommand result;
-  result.user_command = rank_command(entry, facts.python, facts.has_mpi4py, arguments);
-  if (!facts.has_mpi4py && entry.is_python()) {
-    result.warnings.push_back(fmt::format(
-        "{} has no mpi4py: an uncaught exception ends the other ranks only when its process ends",
-        facts.python.string()));
-  }
-  if (smddp && !facts.has_smddprun) {
-    result.notes.emplace_back("smddprun not being used as smddp is not installed");
-  }
-  result.file = file_of_long_command(result.user_command, job);
-  if (result.file) {
-    result.warnings.push_back(
-        fmt::format("the command of a rank has {} bytes, more than Open MPI passes on: ranks take "
-                    "it from {}",
-                    result.file->content.size(), result.file->path.string()));
-  }
-  if (outline.runner.role != Role::kMaster) return result;
-  const MpiCommandInput input{
-      .job = job,
-      .facts = facts,
-      .outline = outline,
-      .command = result.user_command,
-      .command_file = result.file ? result.file->path : std::filesystem::path()};
-  MpiCommand command = smddp ? make_smddp_command(input) : make_mpi_command(input);
-  result.argv = std::move(command.argv);
-  append(result.notes, command.notes);
-  return result;
-}
-
-PlannedCommand command_of(const Program& program) {
-  switch (program.outline.runner.kind) {
-    case Runner::kMpi:
-    case Runner::kSmddp:
-      return by_mpirun(program);
-    case Runner::kTorchrun: {
-      const Words argv = make_torchrun_command({.job = program.job,
-                                                .facts = program.facts,
-                                                .outline = program.outline,
-                                                .entry = program.entry,
-                                                .port = program.port,
-                                                .arguments = program.arguments});
-      return {.argv = argv, .user_command = argv};
-    }
-    case Runner::kProcess:
-    case Runner::kTrainingModule:
-      break;
-  }
-  const Words argv = process_command(program.entry, program.facts.python, program.arguments);
-  return {.argv = argv, .user_command = argv};
-}
+constexpr std::string_view kModule = "smdistributed.check";
+constexpr std::string_view kOutliers = "outliers";  // --outliers report|fail
+constexpr std::string_view kReport = "report";
+constexpr std::string_view kFail = "fail";
 
 PlannedCommand module_command(const JobConfig& job, const HostFacts& facts) {
-  const Words argv = make_training_module_command(*job.framework_module, facts.python);
+  const Words argv = make_training_module_command(*job.program.framework_module, facts.python);
   return {.argv = argv, .user_command = argv};
+}
+
+EntryPoint check_entry_point() {
+  return {.kind = EntryPointKind::kModule,
+          .name = "-m " + std::string(kModule),
+          .module = std::string(kModule)};
+}
+
+std::vector<std::string> check_arguments(CheckPolicy policy) {
+  return {"--" + std::string(kOutliers),
+          std::string(policy == CheckPolicy::kStrict ? kFail : kReport)};
+}
+
+std::string unchecked_warning(const HostFacts& facts) {
+  return fmt::format(
+      "SM_LAUNCH_CHECK has no effect: {}; set SM_LAUNCH_PYTHON to an interpreter that has torch",
+      facts.python.empty() ? "there is no Python" : facts.python.string() + " has no torch");
+}
+
+/// A port for the check's own rendezvous, so that a host that is done with it early does not meet
+/// another's when it goes on. Text that is no port stays, for torchrun to refuse.
+std::string port_beside(const std::string& port) {
+  constexpr int kLastPort = 65535;
+  const auto number = smp::parse_number<int>(port);
+  if (!number) return port;
+  return std::to_string(*number < kLastPort ? *number + 1 : *number - 1);
 }
 
 StartCheck make_check(const JobConfig& job, const HostFacts& facts, const JobOutline& outline,
                       const std::string& port) {
   const EntryPoint entry = check_entry_point();
   const Words arguments = check_arguments(job.options.check);
-  PlannedCommand command = command_of({.job = job,
-                                       .facts = facts,
-                                       .outline = outline,
-                                       .entry = entry,
-                                       .arguments = arguments,
-                                       .port = port_beside(port)});
+  PlannedCommand command = plan_command({.job = job,
+                                         .facts = facts,
+                                         .outline = outline,
+                                         .entry = entry,
+                                         .arguments = arguments,
+                                         .port = port_beside(port)});
   return {.argv = std::move(command.argv), .fails_job = job.options.check == CheckPolicy::kStrict};
 }
 
@@ -151,7 +106,7 @@ Words notes_of(const JobConfig& job, const LaunchPlan& plan) {
   Words notes = outline.runner.notes;
   append(notes, plan.entry.notes);
   add(notes, fetch_note(job));
-  if (!plan.entry.install.empty() && job.hosts.size() > 1) {
+  if (!plan.entry.install.empty() && job.hosts.all.size() > 1) {
     notes.emplace_back(
         "each host installs packages for itself, so hosts reach the meeting point one after the "
         "other");
@@ -163,7 +118,7 @@ Words notes_of(const JobConfig& job, const LaunchPlan& plan) {
   if (!outline.certificates) return notes;
   for (const std::string& name : outline.certificates->kept) {
     notes.push_back(fmt::format("{}={} is kept: what reads it trusts no SMP_EXTRA_CA_FILE", name,
-                                value_or(job.environment, name)));
+                                smp::value_or(job.environment, name)));
   }
   return notes;
 }
@@ -178,12 +133,12 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOut
     plan.command = module_command(job, facts);
   } else {
     plan.entry = resolve_entry_point(job, facts.python);
-    plan.command = command_of({.job = job,
-                               .facts = facts,
-                               .outline = outline,
-                               .entry = plan.entry,
-                               .arguments = outline.arguments.words,
-                               .port = port});
+    plan.command = plan_command({.job = job,
+                                 .facts = facts,
+                                 .outline = outline,
+                                 .entry = plan.entry,
+                                 .arguments = outline.arguments.words,
+                                 .port = port});
   }
   const bool starts_something = !plan.command.argv.empty();
   if (starts_something && job.options.check != CheckPolicy::kOff && !facts.torch_version.empty()) {
@@ -198,6 +153,19 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOut
 
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts) {
   return make_launch_plan(job, facts, outline_job(job, facts));
+}
+
+JobConfig make_check_job(JobConfig job) {
+  job.program.entry_point = check_entry_point().name;
+  job.files.hyperparameters.user = opt_ml::Value::Object{};
+  job.files.hyperparameters.user.set(std::string(kOutliers), kFail);
+  job.options.arguments = ArgumentStyle::kPython;
+  job.options.check = CheckPolicy::kOff;
+  job.options.report = false;
+  job.program.framework_module.reset();
+  job.program.module_dir = job.layout.code().string();
+  job.program.code = {};
+  return job;
 }
 
 }  // namespace entrypoint

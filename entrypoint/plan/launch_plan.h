@@ -10,20 +10,12 @@
 
 #include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/job_outline.h"
+#include "entrypoint/plan/planned_command.h"
 
 namespace entrypoint {
 
-struct PlannedCommand {
-  std::vector<std::string> argv;  ///< of this host; for kMaster the mpirun line; empty for kWorker
-  /// What starts the user's script, for the log and the failure text: under mpirun the command of
-  /// each rank, otherwise `argv`.
-  std::vector<std::string> user_command;
-  std::optional<PlannedFile> file;  ///< that ranks take `user_command` from where it is too long
-  std::vector<std::string> notes;
-  std::vector<std::string> warnings;
-};
-
-/// Another program that is started as the script will be, before it.
+/// The check before the start (SM_LAUNCH_CHECK): the module smdistributed.check, which the job's
+/// runner starts as it will start the script.
 struct StartCheck {
   std::vector<std::string> argv;
   bool fails_job = false;  ///< or what it finds is only told
@@ -46,5 +38,9 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOut
 
 /// The same, outline included.
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts);
+
+/// The job of `train --check`: hosts, processes and network of `job`, with the check in place of
+/// the script, its arguments, its packages and its report. Any outlier fails it.
+JobConfig make_check_job(JobConfig job);
 
 }  // namespace entrypoint

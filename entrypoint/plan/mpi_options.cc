@@ -120,7 +120,7 @@ std::vector<MpiOption> group_mpi_options(std::span<const std::string> words,
   return Grouper(words, source).group();
 }
 
-CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables,
+CustomMpiOptions parse_custom_mpi_options(std::string_view text, const smp::Variables& variables,
                                           std::string_view source) {
   CustomMpiOptions result;
   std::vector<std::string> words = shell_split(text, variables, source);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/process_environment.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
@@ -38,7 +38,7 @@ std::vector<MpiOption> group_mpi_options(std::span<const std::string> words,
 /// Splits as a shell does, takes out --NCCL_DEBUG (abbreviations count), groups the rest. Throws
 /// ConfigError that starts with `source` for an open quote and for an option whose value is
 /// missing.
-CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables,
+CustomMpiOptions parse_custom_mpi_options(std::string_view text, const smp::Variables& variables,
                                           std::string_view source = kMpiOptionsSource);
 
 struct MergedMpiOptions {

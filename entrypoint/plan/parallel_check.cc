@@ -52,9 +52,9 @@ std::string note_of(const topology::Settings& settings) {
 }  // namespace
 
 ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner) {
-  if (job.mp_parameters.is_null() || runner == Runner::kTrainingModule) return {};
-  const topology::Settings settings =
-      topology::parse_settings(opt_ml::environment_text(job.mp_parameters), "SM_HP_MP_PARAMETERS");
+  if (job.program.mp_parameters.is_null() || runner == Runner::kTrainingModule) return {};
+  const topology::Settings settings = topology::parse_settings(
+      opt_ml::environment_text(job.program.mp_parameters), "SM_HP_MP_PARAMETERS");
   const bool of_second = std::ranges::none_of(settings.entries, is_only_in_first);
   if (runner == Runner::kTorchrun && of_second && !settings.entries.empty()) {
     return {.notes = {note_of(settings)}};

@@ -14,7 +14,7 @@ namespace {
 /// would take themselves for its ranks.
 std::vector<std::string> outer_rank_variables(const JobConfig& job) {
   std::vector<std::string> names;
-  if (!job.cluster || job.cluster->cluster != Cluster::kSlurm) return names;
+  if (!job.files.cluster || job.files.cluster->cluster != Cluster::kSlurm) return names;
   for (const auto& [name, value] : job.environment) {
     if (name.starts_with("PMIX_") || name.starts_with("PMI_")) names.push_back(name);
   }
@@ -26,20 +26,20 @@ std::vector<Variable> engine_variables(const JobConfig& job, const RunnerChoice&
   std::vector<Variable> variables;
   if (!choice.runs_mpirun()) return variables;
   const auto is_dotted = [](const std::string& host) { return host.find('.') != host.npos; };
-  if (job.hosts_by_cluster && std::ranges::any_of(choice.hosts, is_dotted)) {
+  if (job.files.hosts_by_cluster && std::ranges::any_of(choice.hosts, is_dotted)) {
     // Or mpirun would cut the names off at the dot, and ssh know no such host.
     variables.push_back({"OMPI_MCA_orte_keep_fqdn_hostnames", "true"});
   }
-  if (!job.cluster || job.cluster->cluster != Cluster::kSlurm) return variables;
+  if (!job.files.cluster || job.files.cluster->cluster != Cluster::kSlurm) return variables;
   // Open MPI would take the allocation's slots, which this step fills, and start its daemons by
   // srun; by the environment, for the command line is as the documentation shows it.
   for (const auto& [name, value] : {std::pair{"OMPI_MCA_plm", "rsh"}, {"OMPI_MCA_ras", "^slurm"}}) {
-    if (value_or(job.environment, name).empty()) variables.push_back({name, value});
+    if (smp::value_or(job.environment, name).empty()) variables.push_back({name, value});
   }
   return variables;
 }
 
-std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment) {
+std::vector<Variable> fabric_variables(const EfaDecision& efa, const smp::Variables& environment) {
   if (!efa.enabled) return {};
   std::vector<Variable> variables = {
       {"FI_PROVIDER", "efa"}, {"NCCL_PROTO", "simple"}, {"FI_EFA_FORK_SAFE", "1"}};
@@ -49,7 +49,7 @@ std::vector<Variable> fabric_variables(const EfaDecision& efa, const Environment
   }
   if (!efa.nccl_plugin.empty()) variables.push_back({"NCCL_NET_PLUGIN", efa.nccl_plugin});
   std::erase_if(variables, [&](const Variable& variable) {
-    return !value_or(environment, variable.name).empty();
+    return !smp::value_or(environment, variable.name).empty();
   });
   return variables;
 }
@@ -57,13 +57,13 @@ std::vector<Variable> fabric_variables(const EfaDecision& efa, const Environment
 /// mpirun has to see the name that --host gives to this host, NCCL that hosts differ.
 std::optional<Variable> preload(const JobConfig& job, const HostFacts& facts) {
   if (facts.hostname_shim.empty()) return std::nullopt;
-  const std::string own = value_or(job.environment, "LD_PRELOAD");
+  const std::string own = smp::value_or(job.environment, "LD_PRELOAD");
   const std::string shim = facts.hostname_shim.string();
   return Variable{"LD_PRELOAD", own.empty() ? shim : shim + ":" + own};
 }
 
 void add_thread_share(const EnvironmentInput& input, int processes, ProgramEnvironment& result) {
-  if (!value_or(input.job.environment, "OMP_NUM_THREADS").empty()) return;
+  if (!smp::value_or(input.job.environment, "OMP_NUM_THREADS").empty()) return;
   const int share = std::max(input.facts.num_cpus / processes, 1);
   set_variable(result.variables, "OMP_NUM_THREADS", std::to_string(share));
   result.notes.push_back(fmt::format(
@@ -72,6 +72,25 @@ void add_thread_share(const EnvironmentInput& input, int processes, ProgramEnvir
 }
 
 }  // namespace
+
+std::optional<ExtraCertificates> plan_certificates(const smp::Variables& environment,
+                                                   const opt_ml::Layout& layout) {
+  const std::string extra = smp::value_or(environment, "SMP_EXTRA_CA_FILE");
+  if (extra.empty()) return std::nullopt;
+  ExtraCertificates certificates{
+      .system = smp::value_or(environment, "SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"),
+      .extra = extra,
+      .joined = layout.certificates(),
+      .variables = {},
+      .kept = {}};
+  for (const char* name :
+       {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "PIP_CERT"}) {
+    const std::string own = smp::value_or(environment, name);
+    const bool replaces = own.empty() || own == certificates.system;
+    (replaces ? certificates.variables : certificates.kept).emplace_back(name);
+  }
+  return certificates;
+}
 
 ProgramEnvironment make_program_environment(const EnvironmentInput& input,
                                             const RunnerChoice& choice,

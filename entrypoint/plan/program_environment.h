@@ -1,16 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of what this host starts: the job's variables, and what its runner needs besides.
+// The environment of what this host starts: the job's variables, what its runner needs besides, and
+// the certificate authorities of a company that it trusts besides the machine's own.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "entrypoint/plan/environment.h"
-#include "entrypoint/plan/extra_certificates.h"
 #include "entrypoint/plan/runner_choice.h"
+#include "opt_ml_layout/paths.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
+
+/// Certificate authorities of a company, to be trusted besides the machine's own.
+struct ExtraCertificates {
+  std::filesystem::path system;  ///< PEM file of those that are trusted anyway
+  std::filesystem::path extra;   ///< PEM file of the job's, SMP_EXTRA_CA_FILE
+  std::filesystem::path joined;  ///< where both go before anything is fetched
+
+  /// Names of the variables that are to say `joined`: by them Python, requests, curl, botocore and
+  /// pip find a PEM file.
+  std::vector<std::string> variables;
+  /// Variables of this kind that the user has set to another file; they stay.
+  std::vector<std::string> kept;
+};
+
+/// Pure; none when the environment names no file.
+std::optional<ExtraCertificates> plan_certificates(const smp::Variables& environment,
+                                                   const opt_ml::Layout& layout);
 
 struct ProgramEnvironment {
   JobEnvironment job;

@@ -66,8 +66,8 @@ int processes_per_host(const JobConfig& job, const HostFacts& facts) {
 void warn_of_unequal_hosts(const JobConfig& job, RunnerChoice& choice) {
   if (job.distribution.processes_per_host) return;
   const opt_ml::InstanceGroup* first = nullptr;
-  for (const opt_ml::InstanceGroup& group : job.resources.groups) {
-    if (std::ranges::find(job.distribution.groups, group.name) == job.distribution.groups.end()) {
+  for (const opt_ml::InstanceGroup& group : job.files.resources.groups) {
+    if (std::ranges::find(job.hosts.groups, group.name) == job.hosts.groups.end()) {
       continue;
     }
     if (first == nullptr) first = &group;
@@ -109,9 +109,9 @@ void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, Runne
 }
 
 RunnerChoice on_hosts_of(const JobConfig& job) {
-  return {.hosts = job.hosts,
+  return {.hosts = job.hosts.all,
           .current_host = job.current_host(),
-          .master = job.master,
+          .master = job.hosts.master,
           .cluster_serves_hosts = job.cluster_serves_hosts()};
 }
 
@@ -121,7 +121,7 @@ RunnerChoice call_module(const JobConfig& job) {
   choice.reason = fmt::format(
       "SAGEMAKER_TRAINING_MODULE={} is not one that this launcher stands in for: Python imports "
       "and calls it on every host",
-      *job.framework_module);
+      *job.program.framework_module);
   if (job.options.runner != RunnerWish::kAuto) {
     choice.warnings.push_back(
         "SM_LAUNCH_RUNNER has no effect beside SAGEMAKER_TRAINING_MODULE; unset the latter");
@@ -151,7 +151,8 @@ std::string_view title_of(Runner runner) {
 }
 
 RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
-  if (job.framework_module && *job.framework_module != kPyTorchModule) return call_module(job);
+  if (job.program.framework_module && *job.program.framework_module != kPyTorchModule)
+    return call_module(job);
 
   const Distribution& distribution = job.distribution;
   RunnerChoice choice = on_hosts_of(job);
@@ -161,11 +162,11 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
     tell_what_is_overridden(job, nullptr, choice);
     return choice;
   }
-  if (!distribution.current_group_takes_part) {
-    choice.reason = distribution.groups.empty()
+  if (!job.hosts.current_group_takes_part) {
+    choice.reason = job.hosts.groups.empty()
                         ? "no distribution is asked for: a plain process on every host"
                         : fmt::format("group {} takes no part in the distribution: a plain process",
-                                      job.resources.current_group_name);
+                                      job.files.resources.current_group_name);
     return choice;
   }
   const bool by_variable = wish != RunnerWish::kAuto;
@@ -177,10 +178,10 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
   }
   choice.kind = taken->runner;
   choice.reason = by_variable ? fmt::format("SM_LAUNCH_RUNNER={}: {}",
-                                            value_or(job.environment, "SM_LAUNCH_RUNNER"),
+                                            smp::value_or(job.environment, "SM_LAUNCH_RUNNER"),
                                             title_of(taken->runner))
                               : fmt::format("{} is true: {}", taken->flag, title_of(taken->runner));
-  choice.hosts = distribution.hosts;
+  choice.hosts = job.hosts.distribution;
   choice.processes_per_host = processes_per_host(job, facts);
   if (choice.kind != Runner::kTorchrun) {
     choice.role = job.is_master() ? Role::kMaster : Role::kWorker;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operating system as the launcher needs it: start processes, wait, signal. The real one is
-// supervisor.h; tests bring their own.
+// The operating system as the launcher needs it: start processes, wait, signal; and pieces of work
+// in child processes, whose errors are thrown here. The real one is supervisor.h; tests bring their
+// own.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/process/exit_status.h"
+#include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/deadline.h"
 
 namespace entrypoint {
@@ -94,5 +95,20 @@ class ProcessRunner {
   /// The signal of the last Wake::kUserSignal.
   [[nodiscard]] virtual int user_signal() const = 0;
 };
+
+/// Wraps `work`: its result or its error, as one text.
+std::function<std::string()> reporting(std::function<std::string()> work);
+
+/// The result out of such a text. Throws ConfigError and HostError as the work did, and HostError
+/// for a child that ended without a word. `name` says whose.
+std::string result_of(const std::string& name, const std::optional<ExitStatus>& ended,
+                      const std::string& collected);
+
+/// Starts the work and waits for its end: what it returned, or nothing when a stop came meanwhile,
+/// whatever became of the work. Throws as result_of() does, and HostError after `limit`. The child
+/// has ended or is killed then.
+std::optional<std::string> run_helper(ProcessRunner& runner, const std::string& name,
+                                      std::function<std::string()> work,
+                                      std::chrono::milliseconds limit);
 
 }  // namespace entrypoint

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "entrypoint/process/line_stream.h"
 #include "entrypoint/process/rank_tags.h"
+#include "entrypoint/process/streams.h"
 
 namespace entrypoint {
 

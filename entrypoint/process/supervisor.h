@@ -13,13 +13,12 @@
 
 #include <sys/types.h>
 
-#include "entrypoint/process/left_processes.h"
-#include "entrypoint/process/line_stream.h"
-#include "entrypoint/process/output_sink.h"
 #include "entrypoint/process/process_runner.h"
+#include "entrypoint/process/process_tree.h"
 #include "entrypoint/process/rank_lines.h"
 #include "entrypoint/process/rank_tags.h"
 #include "entrypoint/process/signal_file.h"
+#include "entrypoint/process/streams.h"
 
 namespace entrypoint {
 
@@ -59,7 +58,7 @@ class Supervisor final : public ProcessRunner {
   [[nodiscard]] int stop_signal() const override { return stop_signal_; }
   [[nodiscard]] int user_signal() const override { return user_signal_; }
 
-  /// Processes that the script left behind (left_processes.h), our own children apart.
+  /// Processes that the script left behind, our own children apart.
   [[nodiscard]] std::vector<LeftProcess> left_processes() const;
 
   /// Ends every process below us: SIGTERM, after `grace` SIGKILL. Blocks for at most `grace` and

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of all ranks and hosts of a job, from the files of one or several folders.
+// Records of all ranks and hosts of a job, from the files of one or several folders. Load of a host
+// is read from /proc into a file beside the ranks' records, so that there is something to see of
+// scripts that do not use smp, too.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +22,7 @@ struct JobEnd {
   std::vector<std::string> last_lines;  ///< of its output, where it failed
 };
 
-/// A reading of a host, as train takes it (host_samples.h).
+/// A reading of a host, as train takes it.
 struct HostSample {
   double time = 0;                ///< [s] since 1970
   double cpu = 0;                 ///< share of all processors, 0 to 1
@@ -51,5 +53,18 @@ struct JobRecord {
 JobRecord read_job_record(
     std::span<const std::filesystem::path> places,
     std::filesystem::file_time_type since = std::filesystem::file_time_type::min());
+
+/// Processor time of the host since its start, in the kernel's ticks.
+struct ProcessorTime {
+  std::int64_t busy = 0;
+  std::int64_t all = 0;
+};
+
+/// Now; what the system does not say is 0. `cpu` is the share since `before`, which becomes now.
+HostSample sample_host(ProcessorTime& before);
+
+/// Takes a sample each second, in a long job fewer, until the process is killed: a helper process
+/// of the launcher does nothing else. A file that cannot be written ends it with a warning.
+void sample_host_for_ever(const std::filesystem::path& folder, const std::string& host);
 
 }  // namespace entrypoint::report

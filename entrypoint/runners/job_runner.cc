@@ -5,33 +5,16 @@
 #include <csignal>
 #include <utility>
 
-#include "entrypoint/runners/child_environment.h"
+#include <unistd.h>
+
+#include "entrypoint/process/process_tree.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/runners/mpi_master.h"
 #include "entrypoint/runners/mpi_worker.h"
-#include "entrypoint/runners/rank_exec.h"
-#include "entrypoint/runners/torchrun.h"
+#include "smp_runtime/core/log.h"
 
 namespace entrypoint {
 namespace {
-
-std::string program_name(Runner runner) {
-  switch (runner) {
-    case Runner::kMpi:
-    case Runner::kSmddp:
-      return "mpirun";
-    case Runner::kTorchrun:
-      return "torchrun";
-    case Runner::kTrainingModule:
-      return "the training module";
-    case Runner::kProcess:
-      break;
-  }
-  return "the user's script";
-}
-
-// mpirun forwards these. Outside of its time for that, while it starts or its ranks have ended well
-// and it clears up, one would kill it; libevent gives back what was there before its own handlers.
-std::vector<int> signals_for_ranks() { return {SIGUSR1, SIGUSR2, kUserSignal1OverMpi}; }
 
 class LocalRunner final : public JobRunner {
  public:
@@ -64,43 +47,6 @@ std::unique_ptr<JobRunner> make_runner(const JobOutline& outline, JobSettings se
   return std::make_unique<MpiWorker>(outline, std::move(settings), processes);
 }
 
-Command command_for(const JobOutline& outline, const JobSettings& settings,
-                    const std::vector<std::string>& argv, std::vector<std::string> environment) {
-  const Runner runner = outline.runner.kind;
-  const bool is_mpirun = outline.runner.runs_mpirun();
-  return Command{.name = program_name(runner),
-                 .argv = argv,
-                 .environment = std::move(environment),
-                 .working_directory = outline.code.folder,
-                 .output = Output::kStream,
-                 .on_stop = stop_steps(runner, settings.stop_after),
-                 // torchrun would die of them
-                 .forwards_user_signals = runner != Runner::kTorchrun,
-                 .sigusr1_as = is_mpirun ? kUserSignal1OverMpi : SIGUSR1,
-                 .ignored_signals = is_mpirun ? signals_for_ranks() : std::vector<int>{}};
-}
-
-std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after) {
-  constexpr std::chrono::milliseconds kForStarter{5000};
-  using std::chrono::milliseconds;
-  if (runner == Runner::kProcess || runner == Runner::kTrainingModule) {
-    return {{.after = milliseconds(0), .signal = StopStep::kForward},
-            {.after = stop_after, .signal = SIGKILL}};
-  }
-  const milliseconds term = std::max(stop_after / 2, stop_after - kForStarter);
-  std::vector<StopStep> steps = {{.after = term, .signal = SIGTERM},
-                                 {.after = stop_after, .signal = SIGKILL}};
-  if (runner == Runner::kTorchrun) return steps;
-  // mpirun forwards to the ranks that it knows of: while they start, the stop would be lost. A
-  // shim passes one stop only, so saying it again does no harm.
-  std::vector<StopStep> stops = {{.after = milliseconds(0), .signal = SIGUSR1}};
-  for (milliseconds after(500); after < term; after *= 2) {
-    stops.push_back({.after = after, .signal = SIGUSR1});
-  }
-  steps.insert(steps.begin(), stops.begin(), stops.end());
-  return steps;
-}
-
 ExitStatus run_to_end(ProcessRunner& processes, ChildId child) {
   while (!processes.ended(child)) processes.wait(kNever);
   return *processes.ended(child);
@@ -108,6 +54,40 @@ ExitStatus run_to_end(ProcessRunner& processes, ChildId child) {
 
 ExitStatus stopped_status(const ProcessRunner& processes) {
   return ExitStatus{.code = 0, .signal = processes.stop_signal()};
+}
+
+std::vector<pid_t> torchrun_workers(pid_t root) {
+  std::vector<pid_t> ours;  // process groups that we started
+  std::vector<pid_t> workers;
+  for (const Process& process : descendants(root)) {
+    if (process.zombie) continue;
+    const bool leads = getpgid(process.pid) == process.pid;
+    if (process.parent == root) {
+      if (leads) ours.push_back(process.pid);
+    } else if (leads && std::ranges::find(ours, getpgid(process.parent)) != ours.end()) {
+      workers.push_back(process.pid);
+    }
+  }
+  return workers;
+}
+
+Outcome run_torchrun(ProcessRunner& runner, const Command& command) {
+  const ChildId torchrun = runner.start(command);
+  bool told = false;
+  // No deadline: training takes what it takes, and a stop brings its own steps.
+  while (!runner.ended(torchrun)) {
+    const Wake wake = runner.wait(kNever);
+    if (wake == Wake::kUserSignal) {
+      for (const pid_t worker : torchrun_workers(getpid())) kill(-worker, runner.user_signal());
+    }
+    if (wake != Wake::kStopRequested || told) continue;
+    told = true;  // once, however many stops arrive
+    const std::vector<pid_t> workers = torchrun_workers(getpid());
+    if (workers.empty()) runner.send(torchrun, runner.stop_signal());
+    for (const pid_t worker : workers) kill(-worker, runner.stop_signal());
+    SMP_LOG(info, "Told {} workers of torchrun to stop", workers.size());
+  }
+  return {.status = *runner.ended(torchrun), .command = command.argv};
 }
 
 }  // namespace entrypoint

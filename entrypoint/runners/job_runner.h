@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "entrypoint/plan/job_outline.h"
 #include "entrypoint/process/process_runner.h"
-#include "entrypoint/ssh/job_settings.h"
 #include "entrypoint/ssh/job_status.h"
+#include "entrypoint/ssh/sshd.h"
 
 namespace entrypoint {
 
@@ -53,19 +55,20 @@ class JobRunner {
 std::unique_ptr<JobRunner> make_runner(const JobOutline& outline, JobSettings settings,
                                        ProcessRunner& processes);
 
-/// `argv` as this host starts it for the runner. `environment` is complete.
-Command command_for(const JobOutline& outline, const JobSettings& settings,
-                    const std::vector<std::string>& argv, std::vector<std::string> environment);
-
-/// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which the parents of its
-/// ranks (rank_exec.h) turn into SIGTERM, again and again until SIGTERM shortly before the end;
-/// torchrun gets only the latter, for its workers are told directly. SIGKILL at `stop_after`. Pure.
-std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after);
-
 /// Waits until `child` ends or, after a stop, its stop steps have ended it.
 ExitStatus run_to_end(ProcessRunner& processes, ChildId child);
 
 /// The status of a job that a stop ended before its program did.
 ExitStatus stopped_status(const ProcessRunner& processes);
+
+/// Starts torchrun and blocks until it has ended. A stop goes to the workers, not to torchrun: told
+/// itself, torchrun gives them 30 seconds at most and ends with an error however well they end.
+/// When the workers have ended by themselves it does so, too, and with success if they had. Before
+/// it has workers torchrun gets the stop. SIGUSR1 and SIGUSR2 go to the workers alone.
+Outcome run_torchrun(ProcessRunner& runner, const Command& command);
+
+/// The workers among the descendants of `root`: torchrun makes each the leader of a session, and
+/// itself is in the process group of a child of `root`. Reads /proc.
+std::vector<pid_t> torchrun_workers(pid_t root);
 
 }  // namespace entrypoint

@@ -7,8 +7,8 @@
 
 #include <fmt/ranges.h>
 
-#include "entrypoint/network/peer_watch.h"
-#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/network/reachability.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/ssh/host_records.h"
 #include "entrypoint/ssh/key_exchange.h"
 #include "entrypoint/ssh/ssh_client.h"

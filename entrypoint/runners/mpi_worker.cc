@@ -7,10 +7,10 @@
 
 #include <unistd.h>
 
-#include "entrypoint/network/peer_watch.h"
-#include "entrypoint/process/helper_result.h"
+#include "entrypoint/network/reachability.h"
+#include "entrypoint/process/process_runner.h"
 #include "entrypoint/process/process_tree.h"
-#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/ssh/host_records.h"
 #include "entrypoint/ssh/peer.h"
 #include "entrypoint/ssh/ssh_client.h"

@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "entrypoint/process/left_processes.h"
+#include "entrypoint/process/process_tree.h"
 #include "entrypoint/process/spawn.h"
-#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/runners/child_command.h"
 #include "entrypoint/ssh/sshd.h"
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/cluster/launch_ranks.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "entrypoint/ssh/ssh_keys.h"
+#include "entrypoint/ssh/cluster_keys.h"
 #include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 
-#include "entrypoint/process/helper_result.h"
+#include "entrypoint/process/process_runner.h"
 #include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's own ssh server: public keys only, no PAM, no forwarding, one user, gone with the job.
+// The job's own ssh server: public keys only, no PAM, no forwarding, one user, gone with the job;
+// and the settings of the job that it and all its runners go by.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -9,12 +11,27 @@
 
 #include "entrypoint/process/launch_folder.h"
 #include "entrypoint/process/process_runner.h"
-#include "entrypoint/ssh/job_settings.h"
 #include "smp_runtime/core/tcp.h"
 
 namespace entrypoint {
 
 namespace tcp = smp::tcp;
+
+/// Settings of a job from the launcher's options and the host, for all its runners.
+struct JobSettings {
+  std::chrono::milliseconds stop_after{110'000};      ///< from the stop signal to the kill
+  std::chrono::milliseconds worker_timeout{900'000};  ///< for the other hosts to come up
+  int ssh_port = 22;
+  std::filesystem::path ssh_key;  ///< mounted private key; empty: keys are exchanged
+  std::string job_name;           ///< tells two jobs with equal host names apart; may be empty
+  std::string cluster_job;        ///< of an engine whose jobs share hosts; empty elsewhere
+  bool wait_for_names = true;     ///< false in Studio's local mode, where names do not resolve
+  std::vector<std::string> listen_addresses;  ///< for sshd; empty: all
+  std::vector<std::string> inherited;         ///< our own environment
+
+  /// By which hosts of this job know each other.
+  [[nodiscard]] std::string digested_name() const { return job_name + cluster_job; }
+};
 
 /// Each session finds our private folder under this name.
 inline constexpr const char* kFolderVariable = "SMP_LAUNCH_FOLDER";

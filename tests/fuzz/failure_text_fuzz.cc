@@ -12,8 +12,8 @@
 #include "entrypoint/job/failure/failure_text.h"
 #include "entrypoint/job/failure/output_record.h"
 #include "entrypoint/plan/secrets.h"
-#include "entrypoint/process/line_stream.h"
 #include "entrypoint/process/rank_lines.h"
+#include "entrypoint/process/streams.h"
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/utf8.h"
 

@@ -64,7 +64,7 @@ void require_unique_keys(const std::vector<MpiOption>& options, std::set<std::st
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
   const std::string text(bytes, bytes + count);
-  const entrypoint::EnvironmentMap variables = {{"HOME", "/root"}, {"A_B", "c \"d'"}};
+  const smp::Variables variables = {{"HOME", "/root"}, {"A_B", "c \"d'"}};
   try {
     const auto custom = entrypoint::parse_custom_mpi_options(text, variables);
     const std::vector<std::string> words = words_of(custom.options);

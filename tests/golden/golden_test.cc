@@ -37,8 +37,8 @@ std::string read_text(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-EnvironmentMap read_environment(const fs::path& file) {
-  EnvironmentMap result{{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
+smp::Variables read_environment(const fs::path& file) {
+  smp::Variables result{{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
     const std::size_t mark = line.find('=');

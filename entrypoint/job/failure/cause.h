@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "entrypoint/job/failure/output_record.h"
-#include "entrypoint/process/exit_status.h"
+#include "entrypoint/process/spawn.h"
 
 namespace entrypoint {
 

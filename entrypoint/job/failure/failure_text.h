@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of /opt/ml/output/failure. The service shows its first 1024 bytes, so these hold the
+// The text of /opt/ml/output/failure, and advice on errors of scripts that this launcher knows
+// better than their text does. The service shows the file's first 1024 bytes, so these hold the
 // class, the exit code, the exception and the command; everything else follows below.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "entrypoint/job/failure/output_record.h"
-#include "entrypoint/process/exit_status.h"
+#include "entrypoint/process/spawn.h"
 
 namespace entrypoint {
 
@@ -48,5 +49,16 @@ struct Failure {
 /// `host_of` names the host of a rank. Pure; the result is valid UTF-8 when `failure` is.
 std::string failure_text(const Failure& failure, const OutputRecord& record,
                          const std::function<std::string(int rank)>& host_of);
+
+struct ScriptError {
+  std::string_view error;             ///< an exception with its text, or one of the last words
+  std::string_view said;              ///< all that was said with it, a usage text among it
+  std::vector<std::string> channels;  ///< that the job has
+  bool installs = false;              ///< pip's, and not the script's
+  std::string module{};               ///< the entry point's within its package; or empty
+};
+
+/// Advice on an error: one sentence, at most 150 bytes; empty where nothing is known. Pure.
+std::string script_advice(const ScriptError& error);
 
 }  // namespace entrypoint

@@ -75,4 +75,8 @@ class OutputRecord {
   long lines_seen_ = 0;
 };
 
+/// Valid UTF-8 (bytes that are not become U+FFFD) without terminal sequences (colours, cursor
+/// moves, titles) and without control characters other than tab and newline. Pure.
+std::string plain_text(std::string_view text);
+
 }  // namespace entrypoint

@@ -2,7 +2,7 @@
 #include "entrypoint/job/failure/process_record.h"
 
 #include "entrypoint/job/failure/line_kinds.h"
-#include "entrypoint/job/failure/logged_traceback.h"
+#include "entrypoint/job/failure/traceback_collector.h"
 #include "entrypoint/report/told_steps.h"
 #include "opt_ml_layout/outputs.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "entrypoint/job/failure/traceback_collector.h"
-#include "entrypoint/process/line_stream.h"
+#include "entrypoint/process/streams.h"
 
 namespace entrypoint {
 

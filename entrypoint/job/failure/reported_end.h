@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "entrypoint/process/exit_status.h"
+#include "entrypoint/process/spawn.h"
 
 namespace entrypoint {
 

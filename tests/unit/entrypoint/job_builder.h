@@ -99,17 +99,17 @@ class JobBuilder {
       files.channels.channels.push_back({name, layout.channel(name)});
       files.channels.document.set(name, opt_ml::Value::Object{});
     }
-    EnvironmentMap environment = environment_;
+    smp::Variables environment = environment_;
     environment.emplace("PATH", "/usr/bin");
     JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
-    job.code = code_;
+    job.program.code = code_;
     return job;
   }
 
  private:
   JobFiles files_;
   opt_ml::Value parameters_ = opt_ml::Value::Object{};
-  EnvironmentMap environment_;
+  smp::Variables environment_;
   std::vector<std::string> channels_;
   CodeFolder code_;
 };

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "opt_ml_layout/tensorboard_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "opt_ml_layout/outputs.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace opt_ml {

@@ -83,7 +83,7 @@ class MountedKey : public ::testing::Test {
   fs::path home_ =
       fs::path(::testing::TempDir()) /
       (std::string("home-") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-  EnvironmentMap environment_{{"HOME", home_.string()}};
+  smp::Variables environment_{{"HOME", home_.string()}};
 };
 
 TEST_F(MountedKey, IsFoundInTheHomeFolder) {
@@ -114,10 +114,10 @@ TEST(JobOnACluster, HasPortsOfItsOwnOnSharedMachinesAndEndsBeforeTheKill) {
 
   EXPECT_NE(one.options.ssh_port, 0);
   EXPECT_NE(one.options.ssh_port, other.options.ssh_port);
-  EXPECT_NE(one.master_port, other.master_port);
+  EXPECT_NE(one.hosts.master_port, other.hosts.master_port);
   EXPECT_EQ(one.options.stop_after, std::chrono::seconds(25));
   EXPECT_EQ(asked.options.stop_after, std::chrono::seconds(300));
-  EXPECT_EQ(JobConfig(a_job()).master_port, "7777");
+  EXPECT_EQ(JobConfig(a_job()).hosts.master_port, "7777");
   EXPECT_EQ(JobConfig(a_job()).options.ssh_port, 0);
 }
 
@@ -139,7 +139,7 @@ TEST(JobOnACluster, RunsWhatTheEnginesKindOfJobIsFor) {
   EXPECT_TRUE(mpi.is_master());
   EXPECT_TRUE(pods.distribution.torch_distributed);
   EXPECT_EQ(pods.distribution.processes_per_host, 2);
-  EXPECT_EQ(pods.master_port, "29400");
+  EXPECT_EQ(pods.hosts.master_port, "29400");
   EXPECT_FALSE(
       JobConfig(a_job().on_cluster(a_step()).with_variable("SLURM_JOB_ID", "7")).distribution.mpi);
 }

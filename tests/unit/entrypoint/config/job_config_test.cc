@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/config/make_tree_command.h"
+#include "entrypoint/config/command_line.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
@@ -27,18 +27,19 @@ std::string error_of(const JobBuilder& builder) {
 }
 
 TEST(JobConfig, TheVariableBeatsTheHyperparameterForTheProgram) {
-  EXPECT_EQ(JobConfig(a_job()).entry_point, "train.py");
-  EXPECT_EQ(JobConfig(a_job().with_variable("SAGEMAKER_PROGRAM", "other.py")).entry_point,
+  EXPECT_EQ(JobConfig(a_job()).program.entry_point, "train.py");
+  EXPECT_EQ(JobConfig(a_job().with_variable("SAGEMAKER_PROGRAM", "other.py")).program.entry_point,
             "other.py");
-  EXPECT_EQ(JobConfig(a_job().with("sagemaker_program", "/opt/ml/code/sub/t.py")).entry_point,
-            "sub/t.py");
+  EXPECT_EQ(
+      JobConfig(a_job().with("sagemaker_program", "/opt/ml/code/sub/t.py")).program.entry_point,
+      "sub/t.py");
 }
 
 TEST(JobConfig, TheHyperparameterBeatsTheVariableForTheRest) {
   const JobConfig variable = a_job()
                                  .with_variable("SAGEMAKER_SUBMIT_DIRECTORY", "s3://b/k")
                                  .with_variable("SAGEMAKER_CONTAINER_LOG_LEVEL", "debug");
-  EXPECT_EQ(variable.module_dir, "s3://b/k");
+  EXPECT_EQ(variable.program.module_dir, "s3://b/k");
   EXPECT_EQ(variable.log_level, 10);
 
   const JobConfig both = a_job()
@@ -47,7 +48,7 @@ TEST(JobConfig, TheHyperparameterBeatsTheVariableForTheRest) {
                              .with("sagemaker_job_name", "7");
   EXPECT_EQ(both.log_level, 30);
   EXPECT_EQ(both.job_name, "7");
-  EXPECT_EQ(both.module_dir, "/opt/ml/code");
+  EXPECT_EQ(both.program.module_dir, "/opt/ml/code");
 }
 
 TEST(JobConfig, AnUnknownLogLevelIsAWarning) {
@@ -76,7 +77,7 @@ TEST(JobConfig, RegionIsTheAwsProfilesWhenNothingElseNamesOne) {
   write_file(layout.input_config() / "resourceconfig.json",
              R"({"current_host": "algo-1", "hosts": ["algo-1"]})");
   write_file(folder.path() / ".aws/config", "[default]\nregion = eu-central-1\n");
-  EnvironmentMap environment = {{"HOME", folder.path().string()}};
+  smp::Variables environment = {{"HOME", folder.path().string()}};
 
   EXPECT_EQ(read_job_config(layout, environment).region, "eu-central-1");
   environment["AWS_DEFAULT_REGION"] = "us-west-2";
@@ -110,11 +111,11 @@ TEST(JobConfig, GroupHostsKeepTheFilesOrderAndTheFirstIsMaster) {
                             .in_group("train")
                             .with_mpi(1);
 
-  EXPECT_THAT(job.distribution.groups, ElementsAre("train"));
-  EXPECT_THAT(job.distribution.hosts, ElementsAre("algo-3", "algo-1"));
-  EXPECT_EQ(job.master, "algo-3");
+  EXPECT_THAT(job.hosts.groups, ElementsAre("train"));
+  EXPECT_THAT(job.hosts.distribution, ElementsAre("algo-3", "algo-1"));
+  EXPECT_EQ(job.hosts.master, "algo-3");
   EXPECT_FALSE(job.is_master());
-  EXPECT_TRUE(job.distribution.current_group_takes_part);
+  EXPECT_TRUE(job.hosts.current_group_takes_part);
 }
 
 TEST(JobConfig, HostsAreSortedByNumberOnRequest) {
@@ -123,17 +124,17 @@ TEST(JobConfig, HostsAreSortedByNumberOnRequest) {
                             .with_variable("SM_LAUNCH_SORT_HOSTS", "1")
                             .with_mpi(1);
 
-  EXPECT_THAT(job.distribution.hosts, ElementsAre("algo-1", "algo-9", "algo-10"));
-  EXPECT_EQ(job.master, "algo-1");
+  EXPECT_THAT(job.hosts.distribution, ElementsAre("algo-1", "algo-9", "algo-10"));
+  EXPECT_EQ(job.hosts.master, "algo-1");
 }
 
 TEST(JobConfig, WithoutADistributionTheFirstHostIsMaster) {
   const JobConfig job =
       a_job().with_hosts({"algo-2", "algo-1"}).with_group("g", {"algo-1", "algo-2"});
 
-  EXPECT_THAT(job.distribution.groups, IsEmpty());
-  EXPECT_THAT(job.distribution.hosts, IsEmpty());
-  EXPECT_EQ(job.master, "algo-2");
+  EXPECT_THAT(job.hosts.groups, IsEmpty());
+  EXPECT_THAT(job.hosts.distribution, IsEmpty());
+  EXPECT_EQ(job.hosts.master, "algo-2");
 }
 
 TEST(JobConfig, GroupsThatDoNotExistAreRefused) {
@@ -175,14 +176,14 @@ TEST(JobConfig, ATreeIsReadWhole) {
   run_make_tree(request, out);
   EXPECT_THAT(out.str(), HasSubstr("SAGEMAKER_BASE_DIR=" + request.directory.string() + " train"));
 
-  const EnvironmentMap environment{{"SAGEMAKER_BASE_DIR", request.directory.string()}};
+  const smp::Variables environment{{"SAGEMAKER_BASE_DIR", request.directory.string()}};
   const JobConfig job = read_job_config(find_layout(environment), environment);
 
-  EXPECT_EQ(job.entry_point, "pkg/train.py");
-  EXPECT_THAT(job.code.entries, ElementsAre("pkg", "requirements.txt"));
-  EXPECT_TRUE(job.code.entry_point_exists);
-  EXPECT_FALSE(job.code.entry_point_escapes);
-  EXPECT_FALSE(job.code.entry_point_in_package);
+  EXPECT_EQ(job.program.entry_point, "pkg/train.py");
+  EXPECT_THAT(job.program.code.entries, ElementsAre("pkg", "requirements.txt"));
+  EXPECT_TRUE(job.program.code.entry_point_exists);
+  EXPECT_FALSE(job.program.code.entry_point_escapes);
+  EXPECT_FALSE(job.program.code.entry_point_in_package);
   EXPECT_EQ(job.job_name, "local-job");
 }
 
@@ -238,11 +239,11 @@ TEST(JobConfig, AnEntryPointThatLinksOutOfTheFolderIsSeen) {
   request.directory = folder.path() / "job";
   opt_ml::make_tree(request);
   std::filesystem::create_symlink(folder.path() / "outside.sh", request.directory / "code/run.sh");
-  const EnvironmentMap environment{{"SAGEMAKER_PROGRAM", "run.sh"}};
+  const smp::Variables environment{{"SAGEMAKER_PROGRAM", "run.sh"}};
 
   const JobConfig job = read_job_config(opt_ml::Layout(request.directory), environment);
 
-  EXPECT_TRUE(job.code.entry_point_escapes);
+  EXPECT_TRUE(job.program.code.entry_point_escapes);
 }
 
 TEST(JobConfig, TheBaseIsAbsolute) {
@@ -252,10 +253,10 @@ TEST(JobConfig, TheBaseIsAbsolute) {
 }
 
 TEST(ProcessEnvironment, IsReadAsItIs) {
-  const EnvironmentMap environment = smp::read_variables();
+  const smp::Variables environment = smp::read_variables();
 
-  EXPECT_FALSE(value_or(environment, "PATH").empty());
-  EXPECT_EQ(value_or({{"A", ""}}, "A", "other"), "other");
+  EXPECT_FALSE(smp::value_or(environment, "PATH").empty());
+  EXPECT_EQ(smp::value_or({{"A", ""}}, "A", "other"), "other");
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/doctor/efa_query.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/doctor/host_probe.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace entrypoint {

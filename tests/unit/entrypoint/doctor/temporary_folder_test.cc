@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/doctor/temporary_folder.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 #include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/opt_ml_layout/temporary_folder.h"
+#include "entrypoint/doctor/host_probe.h"
 
 namespace entrypoint {
 namespace {
@@ -18,7 +18,7 @@ std::string refusal(const std::string& folder, const std::vector<std::string>& a
 }
 
 TEST(TemporaryFolder, IsLookedForAsOpenMpiDoes) {
-  EnvironmentMap environment;
+  smp::Variables environment;
   EXPECT_EQ(temporary_folder(environment), "/tmp");
   for (const char* name : {"TMP", "TEMP", "TMPDIR", "OMPI_MCA_orte_tmpdir_base"}) {
     environment[name] = std::string("/") + name;

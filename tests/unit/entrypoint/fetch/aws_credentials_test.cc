@@ -22,7 +22,7 @@ constexpr const char* kRole =
 
 /// A chain with all that it refers to.
 struct CredentialsCase {
-  EnvironmentMap environment;
+  smp::Variables environment;
   ProfileSettings profile;
   ScriptedClient client{{}};
   NotedWaits waits;

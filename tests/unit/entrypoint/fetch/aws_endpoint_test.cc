@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/aws_endpoint.h"
-
 #include <gtest/gtest.h>
+
+#include "entrypoint/fetch/aws_services.h"
 
 namespace entrypoint::fetch {
 namespace {
 
 TEST(AwsEndpoint, RegionsAreTakenInOrder) {
   const ProfileSettings profile{{"region", "of-profile"}};
-  EnvironmentMap variables{
+  smp::Variables variables{
       {"AWS_REGION", "a"}, {"SAGEMAKER_REGION", "b"}, {"AWS_DEFAULT_REGION", "d"}};
 
   EXPECT_EQ(choose_region(variables, "c", profile), "a");
@@ -22,7 +22,7 @@ TEST(AwsEndpoint, RegionsAreTakenInOrder) {
 }
 
 TEST(AwsEndpoint, OverridesAreTakenInOrder) {
-  EnvironmentMap variables{{"S3_ENDPOINT_URL", "http://one/"},
+  smp::Variables variables{{"S3_ENDPOINT_URL", "http://one/"},
                            {"AWS_ENDPOINT_URL_S3", "http://two"},
                            {"AWS_ENDPOINT_URL", "http://three"}};
 

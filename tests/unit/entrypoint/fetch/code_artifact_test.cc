@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/code_artifact.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/fetch/aws_services.h"
 #include "tests/unit/entrypoint/fetch/scripted_client.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
@@ -18,7 +17,7 @@ const PackageRepository kRepository{
 
 struct CodeArtifactCase {
   ScriptedClient client{{}};
-  EnvironmentMap environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S"}};
+  smp::Variables environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S"}};
   ProfileSettings profile{};
   NotedWaits waits{};
   CredentialChain chain{environment, profile, client, waits.policy};

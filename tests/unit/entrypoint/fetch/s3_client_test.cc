@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/s3_client.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/fetch/aws_services.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/fetch/scripted_client.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
@@ -24,7 +23,7 @@ struct S3Case {
   ScriptedClient client{{}};
   S3Endpoint endpoint{.region = "us-east-1"};
   TemporaryFolder folder{};
-  EnvironmentMap environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S3cr3t"}};
+  smp::Variables environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S3cr3t"}};
   ProfileSettings profile{};
   NotedWaits waits{};
   CredentialChain chain{environment, profile, client, waits.policy};

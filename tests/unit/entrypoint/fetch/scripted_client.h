@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "entrypoint/fetch/http_client.h"
-#include "entrypoint/fetch/retries.h"
 
 namespace entrypoint::fetch {
 

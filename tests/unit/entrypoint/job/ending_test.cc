@@ -10,7 +10,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/job/failure/exhaustion.h"
 #include "entrypoint/process/launch_folder.h"
 #include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/error.h"

@@ -9,7 +9,7 @@
 
 #include "entrypoint/network/efa.h"
 #include "entrypoint/network/interfaces.h"
-#include "entrypoint/network/name_lookup.h"
+#include "entrypoint/network/reachability.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 

@@ -112,7 +112,7 @@ TEST(ShellText, QuotesAsPythonDoes) {
 }
 
 TEST(ShellText, SplitsAsAShellDoes) {
-  const EnvironmentMap variables{{"HOME", "/root"}, {"TWO", "a b"}};
+  const smp::Variables variables{{"HOME", "/root"}, {"TWO", "a b"}};
   const auto split = [&](const char* text) { return shell_split(text, variables, "here"); };
 
   EXPECT_THAT(split("  a  b\tc\n"), ElementsAre("a", "b", "c"));

@@ -52,7 +52,7 @@ TEST(RunnerChoice, TheFirstOfTheTableWins) {
     EXPECT_EQ(choice_of(job).kind, row.runner) << row.flags.size();
     // Images without a training module choose alike: nothing there depends on not being able to.
     JobConfig pytorch = job;
-    pytorch.framework_module = kPyTorchModule;
+    pytorch.program.framework_module = kPyTorchModule;
     EXPECT_EQ(choice_of(pytorch).kind, row.runner);
   }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/start_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/plan/launch_plan.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/entrypoint/plan/launch_plans.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/process/left_processes.h"
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -10,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "entrypoint/process/process_tree.h"
 #include "entrypoint/process/spawn.h"
 
 namespace entrypoint {

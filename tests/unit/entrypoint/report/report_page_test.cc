@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "entrypoint/report/report_command.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/report/record_text.h"
 

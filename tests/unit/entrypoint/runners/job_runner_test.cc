@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/runners/job_runner.h"
-
 #include <csignal>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "entrypoint/runners/child_command.h"
 
 namespace entrypoint {
 namespace {

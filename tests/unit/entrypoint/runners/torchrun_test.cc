@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/runners/torchrun.h"
-
 #include <algorithm>
 #include <csignal>
 
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include "entrypoint/process/spawn.h"
+#include "entrypoint/runners/job_runner.h"
 
 namespace entrypoint {
 namespace {

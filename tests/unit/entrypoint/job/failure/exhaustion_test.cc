@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/failure/exhaustion.h"
-
 #include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
+
+#include "entrypoint/job/ending.h"
 
 namespace entrypoint {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/failure/plain_text.h"
-
 #include <gtest/gtest.h>
+
+#include "entrypoint/job/failure/output_record.h"
 
 namespace entrypoint {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/failure/script_advice.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "entrypoint/job/failure/failure_text.h"
 
 namespace entrypoint {
 namespace {
