@@ -98,14 +98,13 @@ std::string advice_on(Uneven batches) {
   return {};
 }
 
-/// The watch's diagnosis; of ranks that are left alone with the way out that replicas have.
+/// The watch's diagnosis, whose last words are on batches; with the way out that replicas have.
 void check(DeadlockDetector& watch, Uneven batches) {
   try {
     watch.check();
   } catch (const CallMismatch& mismatch) {
-    const std::string_view text = mismatch.what();
-    if (batches != Uneven::kMayJoin || !text.ends_with(kFewerBatches)) throw;
-    throw CallMismatch("{}", advised(std::string(text), Advice::kFewerBatches));
+    if (batches != Uneven::kMayJoin) throw;
+    throw CallMismatch("{}", advised(mismatch.what(), Advice::kFewerBatches));
   }
 }
 

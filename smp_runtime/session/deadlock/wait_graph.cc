@@ -92,8 +92,9 @@ std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<in
   }
   return fmt::format(
       "{}: none of these calls can end. All ranks of a group make the same calls in the same "
-      "order; take this one out of code that only some ranks run, as below `if rank == 0`, or {}",
-      fmt::join(parts, ", "), kFewerBatches);
+      "order; take this one out of code that only some ranks run, as below `if rank == 0`, or give "
+      "all ranks as many batches (drop_last=True)",
+      fmt::join(parts, ", "));
 }
 
 }  // namespace smp::session

@@ -51,9 +51,6 @@ std::optional<Wait> decode(std::string_view text);
 /// may still come. Pure.
 std::vector<int> deadlock_of(const std::map<int, Wait>& waits, int rank);
 
-/// The end of deadlock_text().
-inline constexpr std::string_view kFewerBatches = "give all ranks as many batches (drop_last=True)";
-
 /// One sentence on what each rank of such a path does; where the last one was told of a mismatch,
 /// that text.
 std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<int>& path);
