@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of bytes between any two ranks of a group, told apart by tags: posted at once, complete
-// later, matched by the receiver in the order of their sends.
+// later, matched by the receiver in the order of their sends. Where it takes them as they come, see
+// ByteChannel.
 #pragma once
 
 #include <chrono>

@@ -5,6 +5,8 @@
 // All ranks walk through the same sequence of steps. A rank writes into its own mailbox or buffer,
 // then publishes the step; whoever has waited for that step of a rank may read what it wrote. When
 // a buffer may be written again is the business of the algorithm (smddp/collectives/intra_node.h).
+// It has no frames and no rings, since the number of the step says what lies where, and one store
+// publishes a mailbox to all ranks at once.
 //
 // A segment is broken for good by abort(), by the end of a rank's process, and by a wait that
 // outlasts its limit: every rank's next wait throws the reason of the first to notice.

@@ -18,16 +18,16 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
-#include "smp_runtime/transport/channel/nccl_channel.h"
-#include "smp_runtime/transport/channel/shared_memory_channel.h"
+#include "smp_runtime/transport/channel/message_channel.h"
 #include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
+#include "smp_runtime/transport/nccl/nccl_channel.h"
 #include "smp_runtime/transport/nccl/nccl_communicator.h"
 #include "smp_runtime/transport/nccl/nccl_library.h"
+#include "tests/unit/transport/ring_pair.h"
 
 namespace smp::transport {
 namespace {
@@ -197,11 +197,8 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   const std::vector<std::shared_ptr<NcclLibrary>> libraries{nccl_library(0), nccl_library(1)};
   const NcclId there = libraries[0]->new_id();
   const NcclId back = libraries[1]->new_id();
-  std::shared_ptr<SharedMemory> memory[2];
-  for (auto& one : memory) {
-    one = std::make_shared<SharedMemory>(SharedMemory::create(SharedRing::size_bytes()));
-  }
-  std::unique_ptr<NcclChannel> channels[2];
+  const RingPair rings;
+  std::unique_ptr<MessageChannel> channels[2];
   const auto make = [&](int me) {
     const int peer = 1 - me;
     const auto end = [&](const NcclId& id, int rank) {
@@ -212,33 +209,27 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
     };
     auto first = end(there, me);
     auto second = end(back, peer);
-    auto frames = std::make_unique<SharedMemoryChannel>(
-        SharedMemoryChannel::Rings{.inward_memory = memory[me],
-                                   .outward_memory = memory[peer],
-                                   .inward = SharedRing(memory[me]->data()),
-                                   .outward = SharedRing(memory[peer]->data())},
-        getpid());
-    channels[me] = std::make_unique<NcclChannel>(
-        std::move(frames), std::move(me == 0 ? first : second), std::move(me == 0 ? second : first),
+    auto tensors = std::make_unique<NcclChannel>(
+        std::move(me == 0 ? first : second), std::move(me == 0 ? second : first),
         NcclChannel::Settings{.device = gpu(me), .timeout = std::chrono::minutes(1)});
+    channels[me] = std::make_unique<MessageChannel>(
+        rings.end(me), std::move(tensors),
+        MessageChannel::Settings{.cuda_device = me, .timeout = std::chrono::minutes(1)});
   };
   std::thread other([&] { make(1); });
   make(0);
   other.join();
 
   std::thread sends([&] {
-    StagedCopies none;
     for (int i = 0; i < 20; ++i) {
       const at::Tensor tensor = at::arange(i, i + (1 << 20), at::TensorOptions(gpu(0)));
-      channels[0]->send(pack(
+      channels[0]->send(
           outgoing({.bytes = std::to_string(i),
-                    .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}),
-          channels[0]->apart(), none));
+                    .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}));
     }
   });
-  StagedCopies none;
   for (int i = 0; i < 20; ++i) {
-    Message message = std::move(*channels[1]->receive()).finish(0, 1, none);
+    Message message = *channels[1]->receive();
     const at::Tensor tensor = take_tensors(message.payload).at(0);
     EXPECT_EQ(message.bytes, std::to_string(i));
     EXPECT_EQ(tensor.device(), gpu(1));

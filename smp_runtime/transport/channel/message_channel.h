@@ -1,39 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of messages to and from one other process.
+// Messages with tensors to and from one other rank, whatever carries their bytes. Where both have a
+// GPU of their own, tensors of a GPU go apart from the rest of the message, by NCCL.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <optional>
 
+#include "smp_runtime/transport/byte_channel.h"
+#include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_message.h"
-#include "smp_runtime/transport/wait_limit.h"
+#include "smp_runtime/transport/nccl/nccl_channel.h"
 
 namespace smp::transport {
 
-/// One thread at a time may send, one may receive; abort() may come from any. What fails, or was
-/// aborted, throws.
+/// One thread at a time may send, one may receive; abort() and end() may come from any. A call that
+/// fails, or is aborted, throws HostError.
 class MessageChannel {
  public:
-  virtual ~MessageChannel() = default;
+  struct Settings {
+    int cuda_device = -1;               ///< see ArrivingMessage
+    std::chrono::milliseconds timeout;  ///< of copies between a device and the CPU
+  };
+
+  /// `gpus` is null where no tensor goes apart.
+  MessageChannel(std::unique_ptr<ByteChannel> bytes, std::unique_ptr<NcclChannel> gpus,
+                 const Settings& settings);
 
   /// Returns once the message's memory is no longer needed.
-  virtual void send(const PackedMessage& message) = 0;
+  void send(const Outgoing& message);
   /// Sends if that takes no waiting and little time; else does nothing and returns false.
-  virtual bool send_at_once(const PackedMessage& message) = 0;
+  bool send_at_once(const Outgoing& message);
+  /// Tells the peer that nothing follows.
+  void send_fin();
+  /// Waits for the next message, whose source is left open, without a limit: an idle peer sends
+  /// none. nullopt: the FIN.
+  std::optional<Message> receive();
 
-  /// Waits for the next message, without a limit: an idle peer sends none. nullopt: the FIN.
-  virtual std::optional<ArrivingMessage> receive() = 0;
+  /// Ends what waits for the peer and all that is called later; a message that has arrived is still
+  /// copied to its device.
+  void abort();
+  /// The same, and ends copies, too.
+  void end();
 
-  /// Flow-control credit: permission to send the payload whose frame has arrived. It travels beside
-  /// the messages and in no order with them. The receiving thread gives it without waiting; the
-  /// sending one awaits each.
-  virtual void give_credit() = 0;
-  virtual void await_credit(const WaitLimit& limit) = 0;
+ private:
+  void send_packed(const std::shared_ptr<PackedMessage>& message);
+  [[nodiscard]] Apart apart() const;
+  [[nodiscard]] StagedCopies::Settings copying();
 
-  /// Type of the tensors that this channel takes apart from a message's frame.
-  [[nodiscard]] virtual Apart apart() const { return std::nullopt; }
-
-  /// Ends what waits and all that is called later.
-  virtual void abort() = 0;
+  const std::unique_ptr<ByteChannel> bytes_;
+  const std::unique_ptr<NcclChannel> gpus_;
+  const Settings settings_;
+  StagedCopies sent_copies_;      // of the sending thread
+  StagedCopies received_copies_;  // of the receiving one
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace smp::transport

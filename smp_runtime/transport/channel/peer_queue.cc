@@ -14,8 +14,6 @@ PeerQueue::PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, cons
     : channel_(std::move(channel)),
       inbox_(inbox),
       ends_(ends),
-      sent_copies_(copying()),
-      received_copies_(copying()),
       sender_(named_thread("smp-send", [this] { send_all(); })) {
   try {
     receiver_ = named_thread("smp-receive", [this] { receive_all(); });
@@ -25,21 +23,14 @@ PeerQueue::PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, cons
   }
 }
 
-StagedCopies::Settings PeerQueue::copying() {
-  return {.timeout = ends_.timeout, .look_around = [this] {
-            const std::lock_guard lock(mutex_);
-            if (aborted_) throw HostError("closed");
-          }};
-}
-
 void PeerQueue::push(Message message) {
   Outgoing next = outgoing(std::move(message));
   {
     const std::lock_guard lock(mutex_);
     if (!lost_.empty()) throw HostError(lost_);
     // Under the lock: messages keep their order, and this takes little time.
-    const bool at_once = queue_.empty() && !sending_ && !closing_ && !next.on_device;
-    if (at_once && channel_->send_at_once(pack(next, channel_->apart(), sent_copies_))) return;
+    const bool first = queue_.empty() && !sending_ && !closing_;
+    if (first && channel_->send_at_once(next)) return;
     queue_.push_back(std::move(next));
   }
   changed_.notify_all();
@@ -59,7 +50,7 @@ void PeerQueue::join(Clock::time_point deadline) {
     changed_.wait_until(lock, deadline, [this] { return sent_all_; });
     aborted_ = true;
   }
-  channel_->abort();
+  channel_->end();
   changed_.notify_all();
   sender_.join();
   if (receiver_.joinable()) receiver_.join();
@@ -76,13 +67,13 @@ void PeerQueue::send_all() {
       sending_ = true;
       if (queue_.empty()) {
         lock.unlock();
-        channel_->send(fin());
+        channel_->send_fin();
         break;
       }
       const Outgoing next = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      channel_->send(pack(next, channel_->apart(), sent_copies_));
+      channel_->send(next);
     }
   } catch (const std::exception& error) {
     lose(error_text(error));
@@ -94,8 +85,9 @@ void PeerQueue::send_all() {
 
 void PeerQueue::receive_all() {
   try {
-    while (std::optional<ArrivingMessage> message = channel_->receive()) {
-      inbox_.push(std::move(*message).finish(ends_.peer, ends_.cuda_device, received_copies_));
+    while (std::optional<Message> message = channel_->receive()) {
+      message->source = ends_.peer;
+      inbox_.push(std::move(*message));
     }
     end_of_peer();
   } catch (const std::exception& error) {

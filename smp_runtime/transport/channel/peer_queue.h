@@ -3,7 +3,6 @@
 // one that receives.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -22,11 +21,9 @@ class PeerQueue {
   struct Ends {
     int rank;
     int peer;
-    int cuda_device;                    ///< see ArrivingMessage
-    std::chrono::milliseconds timeout;  ///< of copies between a device and the CPU
   };
 
-  /// Puts arriving messages into `inbox`, which outlives the link.
+  /// Puts arriving messages into `inbox`, which outlives the queue.
   PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, const Ends& ends);
   PeerQueue(const PeerQueue&) = delete;
   PeerQueue& operator=(const PeerQueue&) = delete;
@@ -48,13 +45,10 @@ class PeerQueue {
   void receive_all();
   void lose(std::string_view reason);
   void end_of_peer();
-  [[nodiscard]] StagedCopies::Settings copying();
 
   const std::unique_ptr<MessageChannel> channel_;
   Inbox& inbox_;
   const Ends ends_;
-  StagedCopies sent_copies_;      // of the sender's thread
-  StagedCopies received_copies_;  // of the receiver's
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -5,29 +5,29 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/channel/connect.h"
 #include "smp_runtime/transport/channel/peer_queue.h"
+#include "smp_runtime/transport/fabric/fabric_channel.h"
 #include "smp_runtime/transport/inbox.h"
+#include "smp_runtime/transport/nccl/nccl_channel.h"
+#include "smp_runtime/transport/shared_memory_channel.h"
 
 namespace smp::transport {
 
 class ProcessTransport::Impl {
  public:
   Impl(const StoreGather& group, const Options& options) : rank(group.rank), size(group.size) {
-    std::vector<std::unique_ptr<MessageChannel>> channels = connect_shared_memory(group);
+    std::vector<std::unique_ptr<ByteChannel>> channels = connect_shared_memory(group);
     fabric = connect_fabric(group, options.network, channels);
-    gpus = connect_nccl(group, std::move(channels), options.cuda_device);
+    gpus = connect_nccl(group, options.cuda_device);
     for (int peer = 0; peer < size; ++peer) {
-      std::unique_ptr<MessageChannel>& channel = gpus.channels[static_cast<size_t>(peer)];
-      if (!channel) {
-        queues.emplace_back();
-        continue;
-      }
-      const PeerQueue::Ends ends{.rank = rank,
-                                 .peer = peer,
-                                 .cuda_device = options.cuda_device,
-                                 .timeout = options.timeout};
-      queues.push_back(std::make_unique<PeerQueue>(std::move(channel), inbox, ends));
+      queues.emplace_back();
+      if (peer == rank) continue;
+      auto channel = std::make_unique<MessageChannel>(
+          std::move(channels[static_cast<size_t>(peer)]),
+          std::move(gpus.channels[static_cast<size_t>(peer)]),
+          MessageChannel::Settings{.cuda_device = options.cuda_device, .timeout = options.timeout});
+      queues.back() = std::make_unique<PeerQueue>(std::move(channel), inbox,
+                                                  PeerQueue::Ends{.rank = rank, .peer = peer});
     }
   }
 

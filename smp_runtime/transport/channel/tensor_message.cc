@@ -38,18 +38,13 @@ Outgoing outgoing(Message message) {
   return result;
 }
 
-size_t PackedMessage::size_bytes() const {
-  size_t bytes = sizeof(frame) + head.size();
-  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
-  return bytes;
-}
-
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-std::span<std::byte> writable_bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+std::vector<ByteChannel::Part> PackedMessage::parts() const {
+  std::vector<ByteChannel::Part> parts{std::as_bytes(std::span(&frame, 1)),
+                                       std::as_bytes(std::span(head))};
+  for (const at::Tensor& tensor : tensors) {
+    parts.emplace_back(static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes());
+  }
+  return parts;
 }
 
 PackedMessage pack(const Outgoing& outgoing, Apart apart, StagedCopies& copies) {
@@ -77,8 +72,6 @@ PackedMessage pack(const Outgoing& outgoing, Apart apart, StagedCopies& copies) 
   return packed;
 }
 
-PackedMessage fin() { return {.frame = {.fin = 1}}; }
-
 ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
     : bytes_(std::move(head)) {
   SMP_CHECK(bytes_.size() == frame.head_bytes(), "a message's head of {} bytes, announced as {}",
@@ -94,7 +87,16 @@ ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
   bytes_.resize(frame.message_bytes);
 }
 
-Message ArrivingMessage::finish(int source, int cuda_device, StagedCopies& copies) && {
+std::vector<ByteChannel::Room> ArrivingMessage::rooms() const {
+  std::vector<ByteChannel::Room> rooms;
+  for (const Received& one : tensors_) {
+    if (!one.tensor.defined()) continue;
+    rooms.emplace_back(static_cast<std::byte*>(one.tensor.data_ptr()), one.tensor.nbytes());
+  }
+  return rooms;
+}
+
+Message ArrivingMessage::finish(int cuda_device, StagedCopies& copies) && {
   std::vector<at::Tensor> values;
   for (Received& one : tensors_) {
     SMP_CHECK(one.tensor.defined(), "a tensor that did not come");
@@ -105,8 +107,7 @@ Message ArrivingMessage::finish(int source, int cuda_device, StagedCopies& copie
                                                         : copies.to(one.tensor, device));
   }
   copies.wait();  // so that what was received can be used again
-  return {.source = source,
-          .bytes = std::move(bytes_),
+  return {.bytes = std::move(bytes_),
           .payload = values.empty() ? nullptr : std::make_shared<TensorPayload>(std::move(values))};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A message as it goes between processes: a frame of fixed size, the message's bytes with the metas
 // of its tensors behind them, then the tensors' own bytes. Tensors of a device may go apart from
-// them, over a channel of that device.
+// them, by NCCL.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/cuda/stream_event.h"
+#include "smp_runtime/transport/byte_channel.h"
 #include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 #include "smp_runtime/transport/transport.h"
@@ -46,7 +47,7 @@ struct Outgoing {
 /// Throws InternalError if the payload is no TensorPayload.
 [[nodiscard]] Outgoing outgoing(Message message);
 
-/// Ready to be written.
+/// Ready to be sent.
 struct PackedMessage {
   MessageFrame frame;
   std::string head;
@@ -54,18 +55,13 @@ struct PackedMessage {
   std::vector<at::Tensor> apart;    ///< on the device, contiguous
   cuda::StreamEvent made;           ///< where `apart` are ready
 
-  /// Size of all that goes with the frame.
-  [[nodiscard]] size_t size_bytes() const;
+  /// The frame and all that goes with it.
+  [[nodiscard]] std::vector<ByteChannel::Part> parts() const;
 };
-
-/// Memory of a contiguous tensor on the CPU.
-[[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& tensor);
-[[nodiscard]] std::span<std::byte> writable_bytes_of(const at::Tensor& tensor);
 
 /// Copies tensors to the CPU, by `copies`, that are not there and do not go apart, which waits for
 /// the device.
 [[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart, StagedCopies& copies);
-[[nodiscard]] PackedMessage fin();
 
 /// A tensor to receive into.
 struct Received {
@@ -81,8 +77,10 @@ class ArrivingMessage {
   ArrivingMessage(const MessageFrame& frame, std::string head);
 
   [[nodiscard]] std::vector<Received>& tensors() { return tensors_; }
+  /// Memory of the tensors that come with the frame.
+  [[nodiscard]] std::vector<ByteChannel::Room> rooms() const;
   /// Tensors that were sent from a CUDA device are put on `cuda_device`, by `copies`.
-  [[nodiscard]] Message finish(int source, int cuda_device, StagedCopies& copies) &&;
+  [[nodiscard]] Message finish(int cuda_device, StagedCopies& copies) &&;
 
  private:
   std::string bytes_;

@@ -44,12 +44,6 @@ void append_meta(std::string& bytes, const at::Tensor& tensor) {
   append_plain_values<int64_t>(bytes, tensor.sizes());
 }
 
-TensorMeta meta_of(const at::Tensor& tensor) {
-  return {.type = tensor.scalar_type(),
-          .device = tensor.device().type(),
-          .sizes = tensor.sizes().vec()};
-}
-
 TensorMeta take_meta(std::string_view& bytes) {
   const int64_t type = take_plain<int64_t>(bytes);
   SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",

@@ -37,8 +37,6 @@ struct TensorMeta {
   std::vector<int64_t> sizes;
 };
 
-[[nodiscard]] TensorMeta meta_of(const at::Tensor& tensor);
-
 /// Appends the meta of `tensor`.
 void append_meta(std::string& bytes, const at::Tensor& tensor);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/channel/nccl_channel.h"
+#include "smp_runtime/transport/nccl/nccl_channel.h"
 
 #include <memory>
 #include <string>
@@ -11,12 +11,12 @@
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/channel/shared_memory_channel.h"
+#include "smp_runtime/transport/channel/message_channel.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 #include "tests/unit/transport/fake_nccl.h"
+#include "tests/unit/transport/ring_pair.h"
 
 namespace smp::transport {
 namespace {
@@ -31,50 +31,37 @@ class NcclChannelTest : public ::testing::Test {
   explicit NcclChannelTest(milliseconds timeout = std::chrono::minutes(1)) {
     const NcclId there = library.new_id();
     const NcclId back = library.new_id();
-    for (auto& one : memory) {
-      one = std::make_shared<SharedMemory>(SharedMemory::create(SharedRing::size_bytes()));
-    }
-    left = make(memory[0], memory[1], there, back, timeout);
-    right = make(memory[1], memory[0], back, there, timeout);
+    left = make(0, there, back, timeout);
+    right = make(1, back, there, timeout);
   }
 
-  std::unique_ptr<NcclChannel> make(const std::shared_ptr<SharedMemory>& inward,
-                                    const std::shared_ptr<SharedMemory>& outward,
-                                    const NcclId& sends, const NcclId& receives,
-                                    milliseconds timeout) {
-    auto frames = std::make_unique<SharedMemoryChannel>(
-        SharedMemoryChannel::Rings{.inward_memory = inward,
-                                   .outward_memory = outward,
-                                   .inward = SharedRing(inward->data()),
-                                   .outward = SharedRing(outward->data())},
-        getpid());
+  std::unique_ptr<MessageChannel> make(int number, const NcclId& sends, const NcclId& receives,
+                                       milliseconds timeout) {
     const auto end = [&](const NcclId& id, int rank) {
       return std::make_unique<NcclCommunicator>(
           library, id, NcclCommunicator::Place{.rank = rank, .size = 2, .name = "NCCL"});
     };
-    return std::make_unique<NcclChannel>(
-        std::move(frames), end(sends, 0), end(receives, 1),
+    auto tensors = std::make_unique<NcclChannel>(
+        end(sends, 0), end(receives, 1),
         NcclChannel::Settings{.device = at::Device(at::kCPU), .timeout = timeout});
+    return std::make_unique<MessageChannel>(rings.end(number), std::move(tensors),
+                                            MessageChannel::Settings{.timeout = timeout});
   }
 
-  static PackedMessage message(const std::string& bytes, std::vector<at::Tensor> tensors) {
-    StagedCopies copies;
-    return pack(
-        outgoing({.bytes = bytes, .payload = std::make_shared<TensorPayload>(std::move(tensors))}),
-        at::kCPU, copies);
+  static Outgoing message(const std::string& bytes, std::vector<at::Tensor> tensors) {
+    return outgoing(
+        {.bytes = bytes, .payload = std::make_shared<TensorPayload>(std::move(tensors))});
   }
 
-  static Message take(NcclChannel& channel) {
-    std::optional<ArrivingMessage> arrived = channel.receive();
-    StagedCopies copies;
-    return arrived ? std::move(*arrived).finish(0, -1, copies) : Message{.bytes = "fin"};
+  static Message take(MessageChannel& channel) {
+    return channel.receive().value_or(Message{.bytes = "fin"});
   }
 
   FakeNetwork network;
   FakeNccl library{network};
-  std::shared_ptr<SharedMemory> memory[2];
-  std::unique_ptr<NcclChannel> left;
-  std::unique_ptr<NcclChannel> right;
+  RingPair rings;
+  std::unique_ptr<MessageChannel> left;
+  std::unique_ptr<MessageChannel> right;
 };
 
 TEST_F(NcclChannelTest, TensorsArriveAsTheyWere) {
@@ -101,12 +88,12 @@ TEST_F(NcclChannelTest, MessagesKeepTheirOrderWhateverWayTheyTake) {
   std::thread sends([&] {
     for (int i = 0; i < kMessages; ++i) {
       const bool plain = i % 3 == 0;
-      const PackedMessage next =
+      const Outgoing next =
           message(std::to_string(i), plain ? std::vector<at::Tensor>()
                                            : std::vector<at::Tensor>{at::arange(i, i + 5000)});
       if (!left->send_at_once(next)) left->send(next);
     }
-    left->send(fin());
+    left->send_fin();
   });
 
   for (int i = 0; i < kMessages; ++i) {
@@ -120,7 +107,7 @@ TEST_F(NcclChannelTest, MessagesKeepTheirOrderWhateverWayTheyTake) {
 }
 
 TEST_F(NcclChannelTest, BothWaysAtOnceStopNeither) {
-  const auto busy = [&](NcclChannel& channel, std::vector<std::thread>& threads) {
+  const auto busy = [&](MessageChannel& channel, std::vector<std::thread>& threads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 30; ++i) channel.send(message("x", {at::arange(200'000)}));
     });
@@ -137,7 +124,7 @@ TEST_F(NcclChannelTest, BothWaysAtOnceStopNeither) {
 }
 
 TEST_F(NcclChannelTest, NothingStartsOnTheDeviceBeforeTheOtherEndIsReady) {
-  SharedRing frames(memory[1]->data());
+  SharedRing frames(rings.memory[1]->data());
   std::thread sends([&] { left->send(message("head", {at::arange(10)})); });
   while (frames.available() == 0) std::this_thread::yield();
 
@@ -160,9 +147,9 @@ TEST_F(ImpatientNcclChannelTest, AnEndThatIsNotReadyInTimeIsAnError) {
 
 TEST_F(ImpatientNcclChannelTest, AnEndThatAnnouncesAndDoesNotSendIsAnError) {
   // A sender that ends between frame and tensors: the frame by itself.
-  PackedMessage announced = message("head", {at::arange(10)});
-  announced.apart.clear();
-  left->send(announced);
+  StagedCopies none;
+  const PackedMessage announced = pack(message("head", {at::arange(10)}), at::kCPU, none);
+  ASSERT_TRUE(rings.end(0)->send_at_once(announced.parts()));
 
   EXPECT_THAT([&] { take(*right); },
               ThrowsMessage<HostError>(HasSubstr("receiving tensors between GPUs is not done")));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/nccl/nccl_channel.h"
+
 #include <map>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -9,14 +10,40 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/transport/channel/connect.h"
-#include "smp_runtime/transport/channel/nccl_channel.h"
 #include "smp_runtime/transport/host_identity.h"
-#include "smp_runtime/transport/nccl/nccl_communicator.h"
+#include "smp_runtime/transport/nccl/event_wait.h"
 #include "smp_runtime/transport/nccl/nccl_pairs.h"
 
 namespace smp::transport {
 namespace {
+
+constexpr int kSender = 0;
+constexpr int kReceiver = 1;
+
+/// The operations for the bytes of contiguous tensors; empty ones take none.
+std::vector<NcclOperation> sends_of(std::span<const at::Tensor> tensors) {
+  std::vector<NcclOperation> operations;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    operations.push_back({.kind = NcclOperation::Kind::kSend,
+                          .from = tensor.const_data_ptr(),
+                          .count = tensor.nbytes(),
+                          .peer = kReceiver});
+  }
+  return operations;
+}
+
+std::vector<NcclOperation> receives_of(std::span<const at::Tensor> tensors) {
+  std::vector<NcclOperation> operations;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    operations.push_back({.kind = NcclOperation::Kind::kReceive,
+                          .to = tensor.data_ptr(),
+                          .count = tensor.nbytes(),
+                          .peer = kSender});
+  }
+  return operations;
+}
 
 std::vector<GpuInfo> gather_gpus(const StoreGather& group, int cuda_device) {
   GpuInfo mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
@@ -54,13 +81,56 @@ void use_once(NcclCommunicator& communicator, const c10::Device& device, const W
 
 }  // namespace
 
-NcclEnds connect_nccl(const StoreGather& group,
-                      std::vector<std::unique_ptr<MessageChannel>> channels, int cuda_device) {
+NcclChannel::NcclChannel(CommunicatorPointer outward, CommunicatorPointer inward,
+                         const Settings& settings)
+    : outward_(std::move(outward)),
+      inward_(std::move(inward)),
+      settings_(settings),
+      send_stream_(cuda::side_stream(settings.device, cuda::Priority::kHigh)),
+      receive_stream_(cuda::side_stream(settings.device, cuda::Priority::kHigh)) {}
+
+void NcclChannel::await_computed(const cuda::StreamEvent& made) const {
+  await(made, WaitLimit::after(settings_.timeout, "computing what is to be sent"), [this] {
+    if (aborted_.load()) throw HostError("closed");
+  });
+}
+
+void NcclChannel::send(std::span<const at::Tensor> tensors, ByteChannel& frames) {
+  const auto limit = WaitLimit::after(settings_.timeout, "sending tensors between GPUs");
+  frames.await_credit(limit);
+  outward_->start(sends_of(tensors), cuda::native(send_stream_), limit);
+  for (const at::Tensor& tensor : tensors) cuda::note_use(tensor, send_stream_);
+  const cuda::StreamEvent sent(send_stream_);
+  outward_->wait_until([&] { return sent.query(); }, limit);
+}
+
+at::Tensor NcclChannel::allocate(at::IntArrayRef sizes, at::ScalarType type) const {
+  // Under the stream that writes: the memory may still be read there.
+  const c10::StreamGuard guard(receive_stream_);
+  return at::empty(sizes, at::TensorOptions(settings_.device).dtype(type));
+}
+
+void NcclChannel::receive(std::span<const at::Tensor> tensors, ByteChannel& frames) {
+  const auto limit = WaitLimit::after(settings_.timeout, "receiving tensors between GPUs");
+  frames.give_credit();
+  inward_->start(receives_of(tensors), cuda::native(receive_stream_), limit);
+  const cuda::StreamEvent received(receive_stream_);
+  inward_->wait_until([&] { return received.query(); }, limit);
+}
+
+void NcclChannel::abort() {
+  aborted_.store(true);
+  outward_->abort("closed");
+  inward_->abort("closed");
+}
+
+NcclEnds connect_nccl(const StoreGather& group, int cuda_device) {
   const auto rank = static_cast<size_t>(group.rank);
   const auto size = static_cast<size_t>(group.size);
   const std::vector<GpuInfo> infos = gather_gpus(group, cuda_device);
   tell_of_detours(infos, rank);
-  NcclEnds ends{.library = nullptr, .channels = std::move(channels)};
+  NcclEnds ends;
+  ends.channels.resize(size);
   const std::vector<Direction> directions = nccl_directions(infos);
   if (directions.empty()) return ends;
 
@@ -89,9 +159,8 @@ NcclEnds connect_nccl(const StoreGather& group,
     (sends ? outward : inward)[sends ? way.to : way.from] = std::move(communicator);
   }
   for (auto& [peer, communicator] : outward) {
-    std::unique_ptr<MessageChannel>& channel = ends.channels[static_cast<size_t>(peer)];
-    channel = std::make_unique<NcclChannel>(
-        std::move(channel), std::move(communicator), std::move(inward.at(peer)),
+    ends.channels[static_cast<size_t>(peer)] = std::make_unique<NcclChannel>(
+        std::move(communicator), std::move(inward.at(peer)),
         NcclChannel::Settings{.device = device, .timeout = group.limit.timeout});
   }
   SMP_LOG(debug, "tensors between GPUs go by NCCL {} to {} of {} ranks", nccl_version(),

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/channel/message_channel.h"
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/channel/tensor_payload.h"
+
+namespace smp::transport {
+namespace {
+
+/// Keeps what is sent until it is received.
+class Echo : public ByteChannel {
+ public:
+  void send(std::span<const Part> message, const Owner& /*owner*/) override {
+    for (const Part& part : message) bytes_.insert(bytes_.end(), part.begin(), part.end());
+  }
+  bool send_at_once(std::span<const Part> message) override {
+    if (size_bytes(message) > 1000) return false;
+    send(message, nullptr);
+    return true;
+  }
+  void receive_header(Room header) override { receive(std::span(&header, 1), nullptr); }
+  void receive(std::span<const Room> parts, const Owner& /*owner*/) override {
+    for (const Room& part : parts) {
+      SMP_CHECK(part.size() <= bytes_.size(), "{} bytes are missing", part.size() - bytes_.size());
+      const auto end = bytes_.begin() + static_cast<std::ptrdiff_t>(part.size());
+      std::copy(bytes_.begin(), end, part.begin());
+      bytes_.erase(bytes_.begin(), end);
+    }
+  }
+  void give_credit() override {}
+  void await_credit(const WaitLimit& /*limit*/) override {}
+  void abort() override {}
+
+ private:
+  std::deque<std::byte> bytes_;
+};
+
+struct MessageChannelTest : ::testing::Test {
+  static Outgoing message(const std::string& bytes, std::vector<at::Tensor> tensors = {}) {
+    return outgoing(
+        {.bytes = bytes, .payload = std::make_shared<TensorPayload>(std::move(tensors))});
+  }
+
+  MessageChannel channel{std::make_unique<Echo>(), nullptr, {.timeout = std::chrono::minutes(1)}};
+};
+
+TEST_F(MessageChannelTest, TensorsArriveAsTheyWere) {
+  const std::vector<at::Tensor> tensors{at::arange(300, at::kFloat).view({3, -1}),
+                                        at::empty({0, 4}, at::kLong), at::arange(7, at::kDouble),
+                                        at::arange(12, at::kInt).view({3, 4}).t()};
+  channel.send(message("head", tensors));
+
+  const Message arrived = channel.receive().value();
+
+  EXPECT_EQ(arrived.bytes, "head");
+  const std::vector<at::Tensor> received = take_tensors(arrived.payload);
+  ASSERT_EQ(received.size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(received[i].equal(tensors[i]) && received[i].dtype() == tensors[i].dtype()) << i;
+    EXPECT_TRUE(received[i].is_contiguous());
+  }
+}
+
+TEST_F(MessageChannelTest, ALargeMessageIsNotSentAtOnce) {
+  EXPECT_TRUE(channel.send_at_once(message("small", {at::arange(5)})));
+  EXPECT_FALSE(channel.send_at_once(message("large", {at::arange(1000)})));
+
+  EXPECT_EQ(channel.receive().value().bytes, "small");
+}
+
+TEST_F(MessageChannelTest, TheFinComesBehindTheMessages) {
+  channel.send(message("last"));
+  channel.send_fin();
+
+  EXPECT_EQ(channel.receive().value().bytes, "last");
+  EXPECT_FALSE(channel.receive().has_value());
+}
+
+TEST(TensorMessage, TensorsThatComeApartLeaveTheOthersTheirPlaces) {
+  // As a rank packs the first and third of a GPU: they are named in the head and not sent with it.
+  const std::vector<at::Tensor> tensors{at::arange(3), at::arange(7), at::arange(2), at::arange(5)};
+  StagedCopies none;
+  PackedMessage mixed =
+      pack(outgoing({.bytes = "mixed", .payload = std::make_shared<TensorPayload>(tensors)}),
+           std::nullopt, none);
+  const size_t meta_bytes = mixed.frame.meta_bytes / tensors.size();
+  for (const size_t apart : {0, 2}) {
+    const auto device = static_cast<int64_t>(at::kCUDA);  // the second number of a meta
+    std::memcpy(mixed.head.data() + mixed.frame.message_bytes + apart * meta_bytes + sizeof(device),
+                &device, sizeof(device));
+  }
+  mixed.tensors = {tensors[1], tensors[3]};
+  mixed.frame.apart_device = static_cast<int16_t>(at::kCUDA);
+
+  ArrivingMessage arrived(mixed.frame, mixed.head);
+  const std::vector<ByteChannel::Room> rooms = arrived.rooms();
+  const std::vector<ByteChannel::Part> parts = mixed.parts();
+  ASSERT_EQ(rooms.size() + 2, parts.size());  // frame and head
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    ASSERT_EQ(rooms[i].size(), parts[i + 2].size());
+    std::copy(parts[i + 2].begin(), parts[i + 2].end(), rooms[i].begin());
+  }
+
+  const std::vector<Received>& received = arrived.tensors();
+  ASSERT_EQ(received.size(), tensors.size());
+  for (const size_t apart : {0, 2}) EXPECT_FALSE(received[apart].tensor.defined());
+  for (const size_t whole : {1, 3}) EXPECT_TRUE(received[whole].tensor.equal(tensors[whole]));
+}
+
+}  // namespace
+}  // namespace smp::transport
