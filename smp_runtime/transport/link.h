@@ -4,12 +4,16 @@
 // ByteChannel.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
 
 namespace smp::transport {
 
@@ -20,14 +24,47 @@ class Link {
   /// One message on its way.
   class Message {
    public:
-    Message() = default;
+    /// For links. See send() and receive().
+    Message(int peer, uint64_t tag, std::span<const std::byte> bytes, std::shared_ptr<void> keeps)
+        : peer_(peer), sends_(true), out_(bytes), tag_(tag), keeps_(std::move(keeps)) {}
+    Message(int peer, uint64_t tag, uint64_t ignored, std::span<std::byte> bytes,
+            std::shared_ptr<void> keeps)
+        : peer_(peer),
+          sends_(false),
+          ignored_(ignored),
+          in_(bytes),
+          tag_(tag),
+          keeps_(std::move(keeps)) {}
     Message(const Message&) = delete;
     Message& operator=(const Message&) = delete;
     virtual ~Message() = default;
-    [[nodiscard]] virtual bool done() const = 0;
+    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
     /// Once done: the tag it came with. Throws HostError, naming the peer, if it failed or was not
     /// of the size expected.
-    [[nodiscard]] virtual uint64_t result() const = 0;
+    [[nodiscard]] uint64_t result() const {
+      SMP_CHECK(done(), "a message that is under way");
+      if (!error_.empty()) throw HostError(error_);
+      return tag_;
+    }
+
+   protected:
+    void finish(std::string error) {
+      error_ = std::move(error);
+      keeps_.reset();
+      done_.store(true, std::memory_order_release);
+    }
+
+    const int peer_;
+    const bool sends_;
+    const uint64_t ignored_ = 0;
+    const std::span<const std::byte> out_;  // of a send
+    const std::span<std::byte> in_;         // of a receive
+    uint64_t tag_;
+
+   private:
+    std::shared_ptr<void> keeps_;
+    std::string error_;
+    std::atomic<bool> done_{false};
   };
   using Handle = std::shared_ptr<Message>;
 

@@ -30,23 +30,9 @@ SharedRing ring_in(const SharedMemory& memory, size_t writer) {
 }  // namespace
 
 struct SharedMemoryLink::Posted : Link::Message {
-  [[nodiscard]] bool done() const override { return finished; }
-  [[nodiscard]] uint64_t result() const override {
-    SMP_CHECK(finished, "a message that is under way");
-    if (!error.empty()) throw HostError(error);
-    return tag;
-  }
+  using Link::Message::Message;
+  friend class SharedMemoryLink;
   [[nodiscard]] bool takes(const Arrival& arrival) const;
-
-  int peer = -1;
-  uint64_t tag = 0;
-  uint64_t ignored = 0;
-  bool sends = false;
-  std::span<const std::byte> out;
-  std::span<std::byte> in;
-  std::shared_ptr<void> keeps;
-  std::string error;
-  bool finished = false;
 };
 
 /// A frame that is to be written into a ring.
@@ -57,7 +43,7 @@ struct SharedMemoryLink::Outgoing {
   size_t written = 0;
 
   [[nodiscard]] std::span<const std::byte> body() const {
-    return message ? message->out : std::as_bytes(std::span(text));
+    return message ? message->out_ : std::as_bytes(std::span(text));
   }
 };
 
@@ -69,7 +55,7 @@ struct SharedMemoryLink::Arrival {
 };
 
 bool SharedMemoryLink::Posted::takes(const Arrival& arrival) const {
-  return (peer < 0 || peer == arrival.source) && ((tag ^ arrival.frame.tag) & ~ignored) == 0;
+  return (peer_ < 0 || peer_ == arrival.source) && ((tag_ ^ arrival.frame.tag) & ~ignored_) == 0;
 }
 
 struct SharedMemoryLink::Peer {
@@ -139,21 +125,14 @@ void SharedMemoryLink::queue(int to, const LinkFrame& frame, PostedPtr message) 
 }
 
 void SharedMemoryLink::finish(Posted& message, std::string error) {
-  message.error = std::move(error);
-  message.keeps.reset();
-  message.finished = true;
+  message.finish(std::move(error));
   changed_ = true;
 }
 
 Link::Handle SharedMemoryLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
                                     std::shared_ptr<void> keeps) {
   SMP_CHECK(is_connected(peer), "peer {} is not connected", peer);
-  auto message = std::make_shared<Posted>();
-  message->peer = peer;
-  message->tag = tag;
-  message->sends = true;
-  message->out = bytes;
-  message->keeps = std::move(keeps);
+  auto message = std::make_shared<Posted>(peer, tag, bytes, std::move(keeps));
   if (const std::string& failure = peer_at(peer).failure; !failure.empty()) {
     finish(*message, failure);
   } else if (bytes.size() <= kShortBytes) {
@@ -169,12 +148,7 @@ Link::Handle SharedMemoryLink::send(int peer, uint64_t tag, std::span<const std:
 
 Link::Handle SharedMemoryLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
                                        uint64_t ignored, std::shared_ptr<void> keeps) {
-  auto message = std::make_shared<Posted>();
-  message->peer = peer;
-  message->tag = tag;
-  message->ignored = ignored;
-  message->in = bytes;
-  message->keeps = std::move(keeps);
+  auto message = std::make_shared<Posted>(peer, tag, ignored, bytes, std::move(keeps));
   const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
                                   [&](const Arrival& one) { return message->takes(one); });
   if (found == unexpected_.end()) {
@@ -189,8 +163,8 @@ Link::Handle SharedMemoryLink::receive(int peer, uint64_t tag, std::span<std::by
 
 void SharedMemoryLink::cancel(const Handle& handle) {
   const auto message = std::static_pointer_cast<Posted>(handle);
-  if (message->finished) return;
-  if (!message->sends) {
+  if (message->done()) return;
+  if (!message->sends_) {
     posted_.remove(message);
     for (auto& [place, wanted] : cleared_) {
       if (wanted == message) wanted = nullptr;
@@ -200,7 +174,7 @@ void SharedMemoryLink::cancel(const Handle& handle) {
     }
     return finish(*message, "cancelled");
   }
-  for (Outgoing& one : peer_at(message->peer).queue) {
+  for (Outgoing& one : peer_at(message->peer_).queue) {
     if (one.message != message) continue;
     if (one.written > 0) return;  // the ring has its start: it must go on
     // Nobody waits for a short one; who has asked for data must be told.
@@ -226,8 +200,8 @@ void SharedMemoryLink::arrive(Arrival arrival) {
 
 void SharedMemoryLink::deliver(const PostedPtr& message, const Arrival& arrival) {
   const LinkFrame& frame = arrival.frame;
-  const bool fits = frame.size == message->in.size();
-  message->tag = frame.tag;
+  const bool fits = frame.size == message->in_.size();
+  message->tag_ = frame.tag;
   if (frame.kind == Kind::kRequestToSend) {
     if (const std::string& failure = peer_at(arrival.source).failure; !failure.empty()) {
       return finish(*message, failure);
@@ -236,13 +210,13 @@ void SharedMemoryLink::deliver(const PostedPtr& message, const Arrival& arrival)
     cleared_.emplace(Place{arrival.source, frame.number}, fits ? message : nullptr);
     queue(arrival.source, {.kind = Kind::kClearToSend, .number = frame.number}, nullptr);
   } else if (fits) {
-    if (frame.size > 0) std::memcpy(message->in.data(), arrival.data.data(), frame.size);
+    if (frame.size > 0) std::memcpy(message->in_.data(), arrival.data.data(), frame.size);
     finish(*message, "");
   }
   if (!fits) {
     finish(*message, fmt::format("{} sent {} bytes where {} were expected",
                                  names_[static_cast<size_t>(arrival.source)], frame.size,
-                                 message->in.size()));
+                                 message->in_.size()));
   }
 }
 
@@ -313,7 +287,7 @@ bool SharedMemoryLink::read_from(int from) {
       const size_t done = other.read - sizeof(LinkFrame);
       const size_t left = std::min(other.frame.body_bytes() - done, kPiece);
       if (other.target) {
-        room = other.target->in.subspan(done, left);
+        room = other.target->in_.subspan(done, left);
       } else if (other.frame.kind == Kind::kData) {
         other.rest.resize(left);
         room = other.rest;
@@ -371,7 +345,7 @@ void SharedMemoryLink::end_body(int from) {
         queue(from, {.kind = Kind::kGone, .number = frame.number}, nullptr);
       } else {
         queue(from,
-              {.kind = Kind::kData, .number = frame.number, .size = message->second->out.size()},
+              {.kind = Kind::kData, .number = frame.number, .size = message->second->out_.size()},
               message->second);
         requested_.erase(message);
       }

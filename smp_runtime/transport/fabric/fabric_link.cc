@@ -61,15 +61,6 @@ class FabricLink::Waiting {
   const std::list<std::condition_variable*>::iterator place_;
 };
 
-uint64_t FabricLink::Message::result() const {
-  SMP_CHECK(done(), "a message that is under way");
-  if (!error_.empty()) throw HostError(error_);
-  if (!sends_ && !any_size_ && received_ != in_.size()) {
-    throw HostError("{} sent {} bytes where {} were expected", peer_name_, received_, in_.size());
-  }
-  return tag_;
-}
-
 FabricLink::FabricLink(const FabricSettings& settings)
     : endpoint_(settings),
       wake_file_(make_wake_file()),
@@ -106,37 +97,19 @@ void FabricLink::register_memory(std::span<std::byte> region) {
 
 Link::Handle FabricLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
                               std::shared_ptr<void> keeps) {
-  auto message = std::make_shared<Message>();
-  message->peer_ = peer;
-  message->sends_ = true;
-  message->tag_ = tag;
-  message->out_ = bytes;
-  message->keeps_ = std::move(keeps);
-  return post(std::move(message));
+  return post(std::make_shared<Message>(peer, tag, bytes, std::move(keeps)));
 }
 
 Link::Handle FabricLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
                                  uint64_t ignored, std::shared_ptr<void> keeps) {
-  MessagePtr message = receiving(peer, tag, bytes, std::move(keeps));
-  message->ignored_ = ignored;
-  return post(std::move(message));
+  return post(std::make_shared<Message>(peer, tag, ignored, bytes, std::move(keeps)));
 }
 
 Link::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
                                        std::shared_ptr<void> keeps) {
-  MessagePtr message = receiving(peer, tag, bytes, std::move(keeps));
+  auto message = std::make_shared<Message>(peer, tag, 0, bytes, std::move(keeps));
   message->any_size_ = true;
   return post(std::move(message));
-}
-
-FabricLink::MessagePtr FabricLink::receiving(int peer, uint64_t tag, std::span<std::byte> bytes,
-                                             std::shared_ptr<void> keeps) {
-  auto message = std::make_shared<Message>();
-  message->peer_ = peer;
-  message->tag_ = tag;
-  message->in_ = bytes;
-  message->keeps_ = std::move(keeps);
-  return message;
 }
 
 Link::Handle FabricLink::post(MessagePtr message) {
@@ -171,9 +144,7 @@ bool FabricLink::try_post(Message& message) {
 }
 
 void FabricLink::finish(Message& message, std::string error) {
-  message.error_ = std::move(error);
-  message.keeps_.reset();
-  message.done_.store(true, std::memory_order_release);
+  message.finish(std::move(error));
   ++changes_;
   if (message.waiter_ != nullptr) message.waiter_->notify_one();
 }
@@ -202,6 +173,9 @@ bool FabricLink::drive() {
     } else if (one.error != 0) {
       error = fmt::format("the connection with {} failed: {}", message->peer_name_,
                           FabricLibrary::get().strerror(one.error));
+    } else if (!message->sends_ && !message->any_size_ && one.size_bytes != message->in_.size()) {
+      error = fmt::format("{} sent {} bytes where {} were expected", message->peer_name_,
+                          one.size_bytes, message->in_.size());
     }
     finish(*message, std::move(error));
   }

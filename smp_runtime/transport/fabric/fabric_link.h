@@ -5,7 +5,6 @@
 // for another rank, or has left its collective.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -31,25 +30,15 @@ class FabricLink : public Link {
  public:
   class Message : public Link::Message {
    public:
-    [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
-    [[nodiscard]] uint64_t result() const override;
+    using Link::Message::Message;
 
    private:
     friend class FabricLink;
-    std::shared_ptr<void> keeps_;
     FabricEndpoint::Context context_;
-    int peer_ = -1;
     std::string peer_name_;
-    bool sends_ = false;
-    uint64_t tag_ = 0;
-    uint64_t ignored_ = 0;
-    std::span<const std::byte> out_;
-    std::span<std::byte> in_;
     size_t received_ = 0;
     bool any_size_ = false;
-    std::string error_;
     std::condition_variable* waiter_ = nullptr;
-    std::atomic<bool> done_{false};
   };
 
   explicit FabricLink(const FabricSettings& settings);
@@ -88,8 +77,6 @@ class FabricLink : public Link {
   using MessagePtr = std::shared_ptr<Message>;
   class Waiting;
 
-  static MessagePtr receiving(int peer, uint64_t tag, std::span<std::byte> bytes,
-                              std::shared_ptr<void> keeps);
   Handle post(MessagePtr message);
   bool try_post(Message& message);
   [[nodiscard]] std::deque<MessagePtr>& backlog_of(const Message& message) {
