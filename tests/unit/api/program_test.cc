@@ -89,7 +89,7 @@ TEST(Session, RefusesSettingsByName) {
 
   refused(R"({"microbatch": 4})", "microbatches");
   refused(R"({"microbatches": )", "smp::Session::from_settings");
-  refused("pipeline_parallel_degree=2", "pipeline_parallel_degree");
+  refused("pipeline_parallel_degree=2", "world size 1 is not divisible by partitions 2");
   refused("load_partition=True,partition_file=\"p.json\"",
           "load_partition is not available to C++ programs");
   refused("tensor_parallel_degree=2,ddp=True", "is not available to C++ programs");

@@ -30,9 +30,10 @@ const ThreadJob kTwoShards{
 
 /// Of sizes that no degree divides.
 std::vector<at::Tensor> initial_values() {
-  return {at::arange(7, at::kFloat).mul(0.1), at::arange(15, at::kFloat).view({5, 3}).sub(3.3),
-          at::arange(1, at::kFloat).add(9)};
+  return {at::arange(701, at::kFloat).mul(0.1),
+          at::arange(1551, at::kFloat).view({47, 33}).sub(3.3), at::arange(1, at::kFloat).add(9)};
 }
+constexpr std::int64_t kElements = 701 + 1551 + 1;
 
 /// Two modules: of the first two parameters and of the last one.
 struct Stored {
@@ -47,7 +48,7 @@ struct Stored {
                         .name = "p" + std::to_string(number),
                         .block = number == 2 ? 1 : 0});
     }
-    store.emplace(store_options(session, *plan, groups, 23), std::move(stored),
+    store.emplace(store_options(session, *plan, groups, kElements), std::move(stored),
                   std::vector<std::string>{"first", "second"});
   }
 
@@ -98,7 +99,7 @@ TEST(ParameterStore, UnevenShardsMakeThePlainValuesToTheBit) {
     }
     std::int64_t owned = 0;
     for (const OwnedPiece& piece : stored.store->pieces()) owned += piece.elements;
-    EXPECT_LT(owned, 23) << "a part of all elements";
+    EXPECT_LT(owned, kElements) << "a part of all elements";
   });
 
   EXPECT_THAT(errors, Each(IsEmpty()));
@@ -166,7 +167,7 @@ TEST(ParameterStore, RefusesAReadThatNotAllRanksMake) {
 
     EXPECT_THAT([&] { static_cast<void>(stored.parameters[0] + 1); },
                 ThrowsMessage<UserCodeError>(HasSubstr("p0")));
-    EXPECT_EQ(stored.parameters[1].sizes(), (std::vector<std::int64_t>{5, 3}))
+    EXPECT_EQ(stored.parameters[1].sizes(), (std::vector<std::int64_t>{47, 33}))
         << "its shape is known all the same";
   });
 
@@ -176,7 +177,7 @@ TEST(ParameterStore, RefusesAReadThatNotAllRanksMake) {
 TEST(ParameterStore, AnAssignedValueIsTheMastersPartOfIt) {
   const auto errors = kTwoShards.in_sessions([](Session& session) {
     Stored stored(session);
-    const at::Tensor value = at::arange(7, at::kFloat).add(100);
+    const at::Tensor value = at::arange(701, at::kFloat).add(100);
 
     stored.store->assign(0, value);
     stored.store->publish();

@@ -231,9 +231,11 @@ TEST(ShardExchange, TellsTheRecorderWhatItSends) {
   const auto errors = job.in_sessions([](Session& session) {
     const ShardGroups groups = groups_of(session);
     ShardExchange exchange = exchange_of(session, groups);
+    session.recorder()->begin_step();
     const at::Tensor full = at::zeros({20});
     auto pending = exchange.start_gather(0, full, full.narrow(0, 0, 10).clone());
     exchange.wait(pending);
+    session.recorder()->end_step();
     session.recorder()->close();
   });
 

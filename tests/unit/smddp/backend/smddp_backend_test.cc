@@ -302,9 +302,11 @@ TEST(SmddpBackend, MessagesKeepTheirOrderWithinAPairAndTag) {
       first[0].fill_(1);
       second[0].fill_(2);
       tagged[0].fill_(3);
-      group.send(first, 1, 0)->wait();
-      group.send(second, 1, 0)->wait();
-      group.send(tagged, 1, 7)->wait();
+      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+      works.push_back(group.send(first, 1, 0));
+      works.push_back(group.send(second, 1, 0));
+      works.push_back(group.send(tagged, 1, 7));
+      for (const auto& work : works) work->wait();
       return;
     }
     group.recv(tagged, 0, 7)->wait();  // though it was sent last
