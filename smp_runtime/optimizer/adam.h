@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam's update of many tensors at once.
+//
+// Torch's fused Adam is faster on the CPU (1.3 to 2.5 times with one thread), but the bits of an
+// element depend on its place in a tensor there, as vectors and what is left over after them round
+// differently: a shard or a slice would differ from the whole.
 #pragma once
 
 #include <vector>
