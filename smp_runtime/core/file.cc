@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
@@ -62,6 +63,12 @@ void watch_forks() {
 }
 
 }  // namespace
+
+FileDescriptor make_wake_file() {
+  FileDescriptor file(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!file.is_open()) throw HostError("eventfd failed: {}", system_error_text(errno));
+  return file;
+}
 
 std::string read_text(const std::filesystem::path& path) {
   // Not by stream iterators: of a folder, which opens well, or of a process that has just ended,

@@ -41,6 +41,9 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+/// An eventfd that does not block: wakes a thread that sleeps in poll(). Throws HostError.
+[[nodiscard]] FileDescriptor make_wake_file();
+
 /// Blocks until all bytes are written. 0, or the errno of what failed.
 [[nodiscard]] inline int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/ivalue.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
 
@@ -45,6 +46,15 @@ template <typename Pointer>
 std::optional<Pointer> or_none(Pointer pointer) {
   return pointer ? std::optional(std::move(pointer)) : std::nullopt;
 }
+
+/// Python's plain containers, tensors and numbers as objects of torch's interpreter: dictionaries
+/// with texts or whole numbers as keys, lists and tuples become the same in C++; what is no such
+/// container, tensor, number, text, flag or None stays a Python object inside, unseen.
+c10::IValue to_object(const pybind11::handle& value);
+/// The items of a mapping of any class, as to_object() has them.
+c10::IValue to_items(const pybind11::handle& mapping);
+/// The reverse: the same Python objects where there were any.
+pybind11::object from_object(const c10::IValue& value);
 
 /// A Python object that C++ threads may drop without holding Python's lock.
 inline std::shared_ptr<pybind11::object> shared_object(pybind11::object object) {

@@ -16,7 +16,6 @@
 #include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/checkpoint/state/saved_state.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/objects.h"
 
 namespace smp::python {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/python/objects.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
 namespace {

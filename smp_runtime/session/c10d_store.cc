@@ -12,7 +12,7 @@
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/tcp.h"
-#include "smp_runtime/transport/fabric/network_address.h"
+#include "smp_runtime/transport/fabric/network.h"
 
 namespace smp::session {
 namespace {

@@ -30,8 +30,9 @@ class ByteChannel {
 
   /// Sends the header and the parts. Returns once their memory is no longer needed.
   virtual void send(std::span<const Part> message, const Owner& owner) = 0;
-  /// Sends if that takes no waiting and little time; else does nothing and returns false.
-  virtual bool send_at_once(std::span<const Part> message) = 0;
+  /// Sends if that takes no waiting and little time; else does nothing and returns false. What was
+  /// sent may be read until the owner is released.
+  virtual bool send_at_once(std::span<const Part> message, const Owner& owner) = 0;
 
   /// Waits for the next message, without a limit: an idle peer sends none.
   virtual void receive_header(Room header) = 0;

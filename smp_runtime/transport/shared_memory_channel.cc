@@ -50,7 +50,7 @@ SharedMemoryChannel::SharedMemoryChannel(const Place& inward, const Place& outwa
       peer_process_(peer_process),
       peer_watch_(peer_process) {}
 
-bool SharedMemoryChannel::send_at_once(std::span<const Part> message) {
+bool SharedMemoryChannel::send_at_once(std::span<const Part> message, const Owner& /*owner*/) {
   const size_t size = size_bytes(message);
   if (size > kSmallBytes || size > outward_.room()) return false;
   // In one piece, so that the reader wakes once.
@@ -61,8 +61,8 @@ bool SharedMemoryChannel::send_at_once(std::span<const Part> message) {
   return true;
 }
 
-void SharedMemoryChannel::send(std::span<const Part> message, const Owner& /*owner*/) {
-  if (send_at_once(message)) return;
+void SharedMemoryChannel::send(std::span<const Part> message, const Owner& owner) {
+  if (send_at_once(message, owner)) return;
   for (const Part& part : message) write(part);
 }
 

@@ -36,7 +36,7 @@ class SharedMemoryChannel : public ByteChannel {
   /// Throws HostError once the peer's process has ended, however it did.
   void send(std::span<const Part> message, const Owner& owner) override;
   /// For messages of at most kSmallBytes that fit the ring as it is now.
-  bool send_at_once(std::span<const Part> message) override;
+  bool send_at_once(std::span<const Part> message, const Owner& owner) override;
   /// The same; first comes all that the peer has written.
   void receive_header(Room header) override { read(header); }
   void receive(std::span<const Room> parts, const Owner& owner) override;

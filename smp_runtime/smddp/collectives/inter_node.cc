@@ -9,7 +9,6 @@
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/smddp/collectives/hierarchical_schedule.h"
-#include "smp_runtime/transport/fabric/fabric_peers.h"
 #include "smp_runtime/transport/fabric/network.h"
 
 namespace smp::collectives {

@@ -37,8 +37,8 @@ Apart MessageChannel::apart() const { return gpus_ ? Apart(gpus_->device_type())
 
 bool MessageChannel::send_at_once(const Outgoing& message) {
   if (message.on_device) return false;
-  const PackedMessage packed = pack(message, apart(), sent_copies_);
-  return packed.apart.empty() && bytes_->send_at_once(packed.parts());
+  const auto packed = std::make_shared<PackedMessage>(pack(message, apart(), sent_copies_));
+  return packed->apart.empty() && bytes_->send_at_once(packed->parts(), packed);
 }
 
 void MessageChannel::send(const Outgoing& message) {

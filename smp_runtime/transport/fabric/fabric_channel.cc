@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/fabric/fabric_peers.h"
+#include "smp_runtime/transport/fabric/network.h"
 
 namespace smp::transport {
 namespace {
@@ -41,19 +41,10 @@ uint64_t FabricChannel::tag(Kind kind, int source, uint32_t sequence, size_t ind
          static_cast<uint64_t>(index) << 32 | sequence;
 }
 
-bool FabricChannel::send_at_once(std::span<const Part> message) {
-  const size_t size = size_bytes(message);
-  if (size > kSmallBytes) return false;
+bool FabricChannel::send_at_once(std::span<const Part> message, const Owner& owner) {
+  if (size_bytes(message) > kSmallBytes) return false;
   look();
-  // The caller does not wait until the network has taken its memory.
-  const auto copy = std::make_shared<Buffer>();
-  copy->reserve(size);
-  std::vector<Part> parts;
-  for (const Part& part : message) {
-    copy->insert(copy->end(), part.begin(), part.end());
-    parts.push_back(Part(*copy).last(part.size()));
-  }
-  post(parts, copy);  // whether it arrives, the detector tells
+  post(message, owner);  // whether it arrives, the detector tells
   return true;
 }
 

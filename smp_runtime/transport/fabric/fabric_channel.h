@@ -33,7 +33,7 @@ class FabricChannel : public ByteChannel {
   /// Throw HostError once the peer is lost, naming what became of its connection.
   void send(std::span<const Part> message, const Owner& owner) override;
   /// For messages of at most kSmallBytes.
-  bool send_at_once(std::span<const Part> message) override;
+  bool send_at_once(std::span<const Part> message, const Owner& owner) override;
   void receive_header(Room header) override;
   void receive(std::span<const Room> parts, const Owner& owner) override;
   void give_credit() override;

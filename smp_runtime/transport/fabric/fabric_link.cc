@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
-#include "smp_runtime/transport/wake_file.h"
 
 namespace smp::transport {
 namespace {

@@ -21,7 +21,6 @@
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/core/nonce.h"
-#include "smp_runtime/transport/wake_file.h"
 
 namespace smp::transport {
 namespace {

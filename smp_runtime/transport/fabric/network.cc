@@ -12,7 +12,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
 #include "smp_runtime/core/variables.h"
-#include "smp_runtime/transport/fabric/network_address.h"
 #include "smp_runtime/transport/host_identity.h"
 
 namespace smp::transport {
@@ -23,6 +22,8 @@ namespace {
 std::string provider_of(const std::string& filter) {
   return filter.find_first_of("^,") == std::string::npos ? filter : "";
 }
+
+std::string key_of_link(int rank) { return fmt::format("fabric/{}", rank); }
 
 }  // namespace
 
@@ -74,6 +75,33 @@ FabricSettings settings_between(KeyValueStore& store, const HostPlace& place,
   settings.address = *found;
   settings.card = place.local;
   return settings;
+}
+
+void publish_fabric(KeyValueStore& store, int rank, const FabricLink& link,
+                    const FailureDetector* detector) {
+  // The link's address comes last: it may hold any bytes.
+  store.set(
+      key_of_link(rank),
+      fmt::format("{}\n{}\n", detector == nullptr ? "" : detector->address(), link.provider()) +
+          link.address());
+}
+
+FailureDetector::Peer connect_peer(KeyValueStore& store, FabricLink& link, const std::string& own,
+                                   int peer, const std::string& name, const WaitLimit& limit) {
+  const std::string told = store.get(key_of_link(peer), limit);
+  const size_t first = told.find('\n');
+  const size_t second = told.find('\n', first + 1);
+  const std::string detector = told.substr(0, first);
+  const std::string provider = told.substr(first + 1, second - first - 1);
+  if (provider != link.provider()) {
+    throw ConfigError(
+        "{} has libfabric's provider {}, {} has {}; set SMDDP_FABRIC_PROVIDER alike on all hosts",
+        own, link.provider(), name, provider);
+  }
+  link.connect(peer, name, told.substr(second + 1));
+  return {.rank = peer,
+          .name = fmt::format("{} (at {})", name, detector.substr(0, detector.find(' '))),
+          .address = detector};
 }
 
 }  // namespace smp::transport

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network to other hosts, and the variables that choose it.
+// The network to other hosts: the variables that choose it, the addresses at which this host is
+// reached, and the connections of links and failure detectors over it.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "smp_runtime/transport/fabric/fabric_endpoint.h"
+#include "smp_runtime/transport/fabric/fabric_link.h"
+#include "smp_runtime/transport/fabric/failure_detector.h"
 #include "smp_runtime/transport/key_value_store.h"
 
 namespace smp::transport {
+
+/// Numeric addresses at which other hosts may reach this one, the likeliest first: of the interface
+/// that is named; without a name, of the one that leads to `peer` (a host name, may be empty), then
+/// of the default route, then of all that are up and no loopback. IPv4 before IPv6.
+/// Throws ConfigError, with the interfaces there are, if nothing fits, and HostError.
+std::vector<std::string> network_addresses(const std::string& interface, const std::string& peer);
+/// The first of them.
+std::string network_address(const std::string& interface, const std::string& peer);
+
+/// This host's interfaces with their addresses, for messages. Throws HostError.
+std::vector<std::string> interface_texts();
 
 struct Network {
   FabricSettings fabric;
@@ -40,5 +55,17 @@ struct HostPlace {
 /// none is left, and HostError when the limit passes.
 [[nodiscard]] FabricSettings settings_between(KeyValueStore& store, const HostPlace& place,
                                               const Network& network, const WaitLimit& limit);
+
+/// Tells the other ranks of the store's group where this one's link is, and its detector, if it has
+/// one.
+void publish_fabric(KeyValueStore& store, int rank, const FabricLink& link,
+                    const FailureDetector* detector);
+
+/// Connects `link`, of the rank called `own`, to `peer` once that has published. Returns what a
+/// detector connects with. Throws ConfigError where the two have different providers, HostError
+/// when the limit passes.
+[[nodiscard]] FailureDetector::Peer connect_peer(KeyValueStore& store, FabricLink& link,
+                                                 const std::string& own, int peer,
+                                                 const std::string& name, const WaitLimit& limit);
 
 }  // namespace smp::transport

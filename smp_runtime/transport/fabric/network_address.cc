@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/fabric/network_address.h"
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -11,6 +9,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host.h"
+#include "smp_runtime/transport/fabric/network.h"
 
 namespace smp::transport {
 namespace {

@@ -92,7 +92,11 @@ class ByteChannelTest : public ::testing::TestWithParam<MakePair> {
     pair->left->send(parts_of(*owned), owned);
   }
   [[nodiscard]] bool send_at_once(const Message& message) const {
-    return pair->left->send_at_once(parts_of(message));
+    return send_at_once(*pair->left, message);
+  }
+  [[nodiscard]] static bool send_at_once(ByteChannel& channel, const Message& message) {
+    const auto owned = std::make_shared<Message>(message);
+    return channel.send_at_once(parts_of(*owned), owned);
   }
   [[nodiscard]] Message receive(const Message& like) const { return receive(*pair->right, like); }
   /// A message with parts as large as those of `like`: the first by itself, then the others.
@@ -172,7 +176,7 @@ TEST_P(ByteChannelTest, ACreditReachesTheSenderBesideItsMessages) {
 
 TEST_P(ByteChannelTest, AnEndedPeerIsAnError) {
   const Message message{numbered(24), numbered(100)};
-  ASSERT_TRUE(pair->right->send_at_once(parts_of(message)));
+  ASSERT_TRUE(send_at_once(*pair->right, message));
   EXPECT_EQ(receive(*pair->left, message), message);
 
   pair->end_right();
@@ -185,7 +189,7 @@ TEST(SharedMemoryChannelTest, WhatAnEndedPeerWroteIsReadFirst) {
   SharedMemoryPair pair;
   const Bytes header = numbered(24);
   const ByteChannel::Part part(header);
-  ASSERT_TRUE(pair.right->send_at_once(std::span(&part, 1)));
+  ASSERT_TRUE(pair.right->send_at_once(std::span(&part, 1), nullptr));
 
   pair.end_right();
 

@@ -24,9 +24,9 @@ class Echo : public ByteChannel {
   void send(std::span<const Part> message, const Owner& /*owner*/) override {
     for (const Part& part : message) bytes_.insert(bytes_.end(), part.begin(), part.end());
   }
-  bool send_at_once(std::span<const Part> message) override {
+  bool send_at_once(std::span<const Part> message, const Owner& owner) override {
     if (size_bytes(message) > 1000) return false;
-    send(message, nullptr);
+    send(message, owner);
     return true;
   }
   void receive_header(Room header) override { receive(std::span(&header, 1), nullptr); }

@@ -148,8 +148,9 @@ TEST_F(ImpatientNcclChannelTest, AnEndThatIsNotReadyInTimeIsAnError) {
 TEST_F(ImpatientNcclChannelTest, AnEndThatAnnouncesAndDoesNotSendIsAnError) {
   // A sender that ends between frame and tensors: the frame by itself.
   StagedCopies none;
-  const PackedMessage announced = pack(message("head", {at::arange(10)}), at::kCPU, none);
-  ASSERT_TRUE(rings.end(0)->send_at_once(announced.parts()));
+  const auto announced =
+      std::make_shared<PackedMessage>(pack(message("head", {at::arange(10)}), at::kCPU, none));
+  ASSERT_TRUE(rings.end(0)->send_at_once(announced->parts(), announced));
 
   EXPECT_THAT([&] { take(*right); },
               ThrowsMessage<HostError>(HasSubstr("receiving tensors between GPUs is not done")));

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/fabric/network_address.h"
-
 #include <algorithm>
 
 #include <gmock/gmock.h>
