@@ -72,7 +72,7 @@ def peak_of_ours(batch: torch.Tensor) -> int:
 
 def peak_of_peer(schedule: type, microbatches: int, batch: torch.Tensor) -> int:
     rank, size = dist.get_rank(), dist.get_world_size()
-    example = torch.randn(ROWS, WIDTH)
+    example = torch.randn(ROWS, WIDTH, requires_grad=True)  # or torch 2.15 sends no gradient back
     stage = PipelineStage(
         Stage(), rank, size, torch.device("cpu"), input_args=(example,), output_args=(example,)
     )

@@ -75,7 +75,7 @@ def make_ours(microbatches: int) -> Callable[[], None]:
 
 def make_peer(schedule: type, microbatches: int) -> Callable[[], None]:
     rank, size = dist.get_rank(), dist.get_world_size()
-    example = torch.randn(ROWS, WIDTH)
+    example = torch.randn(ROWS, WIDTH, requires_grad=True)  # or torch 2.15 sends no gradient back
     # Given both ends, the stage need not run once to learn its shapes.
     stage = PipelineStage(
         Stage(), rank, size, torch.device("cpu"), input_args=(example,), output_args=(example,)
