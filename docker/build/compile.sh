@@ -28,7 +28,7 @@ describe() {
   sed --quiet 's/^version = "\(.*\)"$/\1/p' "$source/pyproject.toml" >"$folder/version"
   # shellcheck disable=SC2016  # dpkg-query expands its own format
   dpkg-query --show --showformat='${Package}\t${Version}\n' libboost1.81-dev \
-    libboost-program-options1.81-dev libfmt-dev nlohmann-json3-dev pybind11-dev 2>/dev/null \
+    libboost-program-options1.81-dev libfmt-dev libsodium-dev nlohmann-json3-dev pybind11-dev 2>/dev/null \
     >"$folder/compiled-in.tsv" || true
 }
 

@@ -196,22 +196,31 @@ Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(
 std::optional<Connection> Listener::accept(Deadline deadline) {
   while (true) {
     std::vector<pollfd> ready;
-    for (const FileDescriptor& fd : sockets_) {
-      ready.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});
-    }
+    for (const int fd : fds()) ready.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     const int left = poll_timeout(deadline);
     if (left == 0) return std::nullopt;
     if (poll(ready.data(), ready.size(), left) < 0 && errno != EINTR) {
       throw HostError("poll: {}", std::strerror(errno));
     }
-    for (const FileDescriptor& fd : sockets_) {
-      Address peer;
-      peer.length = sizeof(peer.storage);
-      FileDescriptor socket(accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
-                                    &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.is_open()) return Connection(std::move(socket), peer);
-    }
+    if (auto connection = accept_now()) return connection;
   }
+}
+
+std::optional<Connection> Listener::accept_now() {
+  for (const FileDescriptor& fd : sockets_) {
+    Address peer;
+    peer.length = sizeof(peer.storage);
+    FileDescriptor socket(accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
+                                  &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.is_open()) return Connection(std::move(socket), peer);
+  }
+  return std::nullopt;
+}
+
+std::vector<int> Listener::fds() const {
+  std::vector<int> numbers;
+  for (const FileDescriptor& fd : sockets_) numbers.push_back(fd.get());
+  return numbers;
 }
 
 }  // namespace smp::tcp

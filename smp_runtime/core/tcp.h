@@ -76,6 +76,10 @@ class Listener {
 
   /// None when nobody came before `deadline`.
   std::optional<Connection> accept(Deadline deadline);
+  /// The same without waiting.
+  std::optional<Connection> accept_now();
+  /// Its sockets, for poll().
+  [[nodiscard]] std::vector<int> fds() const;
 
   /// Nobody can connect any more.
   void close() { sockets_.clear(); }
