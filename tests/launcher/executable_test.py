@@ -4,13 +4,26 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 
 import pytest
 from jobs import make_trees, train_binary
 
 TRAINER = train_binary().with_name("launcher_trainer")
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+
+
+def test_the_launcher_itself_is_hardened():
+    """Addresses at random, tables read-only from the start on, and checks of stacks and sizes."""
+    read = ["readelf", "--wide", "--file-header", "--dynamic", "--dyn-syms", train_binary()]
+    shown = subprocess.run(read, check=True, capture_output=True, text=True).stdout
+
+    assert "Position-Independent Executable" in shown
+    assert "BIND_NOW" in shown
+    assert "__stack_chk_fail" in shown
+    assert re.search(r" __\w+_chk@", shown.replace("__stack_chk_fail", "")), "_FORTIFY_SOURCE"
 
 
 @pytest.fixture
