@@ -194,6 +194,20 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   return job;
 }
 
+namespace {
+
+void read_secret(const smp::Variables& environment, JobFiles& files) {
+  files.secret = smp::JobSecret::given(environment);
+  const fs::path key = files.mounted_key.empty()
+                           ? fs::path(smp::value_or(environment, "SM_LAUNCH_SSH_KEY"))
+                           : files.mounted_key;
+  if (files.secret || smp::read_text(key).empty()) return;  // of the latter ssh will speak
+  files.secret = smp::JobSecret::given({{std::string(smp::kSecretFileVariable), key.string()}});
+  files.secret_key = key;
+}
+
+}  // namespace
+
 JobConfig read_job_config(const opt_ml::Layout& layout, smp::Variables environment,
                           const std::vector<std::string>& hosts) {
   JobFiles files;
@@ -203,6 +217,7 @@ JobConfig read_job_config(const opt_ml::Layout& layout, smp::Variables environme
   files.tensorboard_folder = opt_ml::read_tensorboard_folder(layout);
   std::error_code ignored;
   files.intermediate_output_exists = fs::exists(layout.output_intermediate(), ignored);
+  read_secret(environment, files);
   files.profile_region = smp::value_or(read_profile(environment), "region");
   JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
   job.program.code = look_into_code(layout, job.program.entry_point, job.environment);

@@ -17,6 +17,7 @@
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/resource_config.h"
 #include "opt_ml_layout/value.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
@@ -38,7 +39,10 @@ struct JobFiles {
   opt_ml::Hyperparameters hyperparameters;
   std::filesystem::path tensorboard_folder;  ///< by TensorBoardOutputConfig; or empty
   bool intermediate_output_exists = false;   ///< <base>/output/intermediate was there
-  std::string profile_region;  ///< of the AWS profile in use; empty when it names none
+  /// SMP_JOB_SECRET, or what its file holds; else the mounted key, which all hosts have, too.
+  std::optional<smp::JobSecret> secret;
+  std::filesystem::path secret_key;  ///< that key; empty: the environment has the secret, or none
+  std::string profile_region;        ///< of the AWS profile in use; empty when it names none
 };
 
 /// The user's program, or the module of a framework that looks for it.

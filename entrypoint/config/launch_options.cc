@@ -71,6 +71,10 @@ void parse(const Setting& setting, CheckPolicy& value) {
   choose(setting, value, {"0", "1", "strict"});
 }
 
+void parse(const Setting& setting, AuthPolicy& value) {
+  choose(setting, value, {"allow", "require"});
+}
+
 void parse(const Setting& setting, ExitPolicy& value) {
   choose(setting, value, {"one", "propagate"});
 }

@@ -48,6 +48,9 @@
          "Slurm one of the job")                                                                 \
   OPTION(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                          \
          "private key file mounted on every host; default: keys are made and exchanged")         \
+  OPTION(AuthPolicy, auth, "SM_LAUNCH_AUTH", "allow",                                            \
+         "require: hosts that cannot prove by SMP_JOB_SECRET or a mounted key that they are of " \
+         "the job end it; allow: their network is trusted then")                                 \
   OPTION(bool, report, "SM_LAUNCH_REPORT", "1",                                                  \
          "ranks and hosts record what they do, and the job ends with a report: report.html in "  \
          "SM_OUTPUT_DATA_DIR; 0: neither")                                                       \
@@ -68,6 +71,7 @@ enum class ArgumentStyle { kPython, kJson, kOverrides };
 enum class ArgumentOrder { kSorted, kFile };
 enum class CodePolicy { kKeep, kReplace };
 enum class ExitPolicy { kOne, kPropagate };
+enum class AuthPolicy { kAllow, kRequire };
 enum class CheckPolicy { kOff, kReport, kStrict };
 
 struct LaunchOptions {

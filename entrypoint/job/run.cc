@@ -48,6 +48,7 @@ JobSettings settings_of(const JobConfig& job, const JobOutline& outline) {
       .worker_timeout = job.options.worker_timeout,
       .ssh_port = job.options.ssh_port != 0 ? job.options.ssh_port : default_ssh_port(),
       .ssh_key = job.options.ssh_key,
+      .secret = job.files.secret,
       .job_name = job.training_job_name.value_or(""),
       .cluster_job = job.shares_hosts() ? smp::cluster::job_number(job.environment) : "",
       .wait_for_names =
@@ -55,6 +56,8 @@ JobSettings settings_of(const JobConfig& job, const JobOutline& outline) {
                .value_or(false),
       .inherited = current_environment()};
   for (const Interface& interface : list_interfaces()) {
+    settings.own_addresses.insert(settings.own_addresses.end(), interface.addresses.begin(),
+                                  interface.addresses.end());
     if (interface.name == outline.network.interface_name) {
       settings.listen_addresses = interface.listen_addresses();
     }
@@ -306,7 +309,8 @@ JobConfig read_job(const opt_ml::Layout& layout, const smp::Variables& environme
                    ProcessRunner& processes) {
   std::vector<std::string> hosts;
   if (const auto cluster = cluster_to_ask(layout, environment)) {
-    hosts = gather_hosts(*cluster, read_options(environment), processes);
+    hosts = gather_hosts(*cluster, read_options(environment), smp::JobSecret::given(environment),
+                         processes);
   }
   return read_job_config(layout, environment, hosts);
 }

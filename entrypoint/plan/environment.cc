@@ -263,6 +263,9 @@ class EnvironmentMaker {
   void add_rendezvous() {
     add_unless_set("MASTER_ADDR", input_.network.master_address);
     add_unless_set("MASTER_PORT", job_.hosts.master_port);
+    if (!job_.files.secret_key.empty()) {
+      add_other(std::string(smp::kSecretFileVariable), job_.files.secret_key.string());
+    }
     add_unless_set("NCCL_SOCKET_IFNAME", input_.network.interface_name);
     // EFA is libfabric's, yet a user who reads "IB disabled" beside it is misled.
     add_unless_set("NCCL_IB_DISABLE", input_.network.efa.enabled ? "" : "1");

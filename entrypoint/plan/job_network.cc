@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
 
@@ -64,6 +65,51 @@ void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
                   network.interface_name));
 }
 
+/// By what hosts and ranks know each other.
+void settle_trust(const JobConfig& job, const RunnerChoice& choice, JobNetwork& network) {
+  if (!choice.starts_ranks()) return;  // processes that know nothing of each other
+  if (job.files.secret) {
+    network.notes.push_back(
+        fmt::format("hosts and ranks prove by {} that they are of the job",
+                    job.files.secret_key.empty() ? "SMP_JOB_SECRET" : "the mounted key"));
+    return;
+  }
+  if (job.options.auth == AuthPolicy::kRequire) {
+    throw smp::ConfigError(
+        "SM_LAUNCH_AUTH=require: the {} hosts of the job have nothing to prove by that they are of "
+        "it; give all of them the same SMP_JOB_SECRET or SMP_JOB_SECRET_FILE, or mount a key pair "
+        "(SM_LAUNCH_SSH_KEY)",
+        choice.hosts.size());
+  }
+  network.notes.push_back(
+      choice.spans_hosts()
+          ? "the network is trusted until hosts have exchanged keys: they have no SMP_JOB_SECRET"
+          : "the network between hosts is trusted: they have no SMP_JOB_SECRET");
+}
+
+/// Servers of the job on this host.
+void list_servers(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice,
+                  JobNetwork& network) {
+  if (!choice.starts_ranks()) return;
+  const auto chosen = std::ranges::find(facts.interfaces, network.interface_name, &Interface::name);
+  const std::string addresses = chosen == facts.interfaces.end()
+                                    ? "127.0.0.1"
+                                    : fmt::to_string(fmt::join(chosen->listen_addresses(), ", "));
+  if (choice.spans_hosts() && !choice.cluster_serves_hosts) {
+    network.listens.push_back(fmt::format("sshd of the job: {}, port {}", addresses,
+                                          job.options.ssh_port != 0
+                                              ? fmt::to_string(job.options.ssh_port)
+                                              : "22, or 2222 for users who may not"));
+  }
+  network.listens.push_back(fmt::format("ranks: {}, free ports", addresses));
+  if (choice.kind == Runner::kTorchrun) {
+    network.listens.push_back(
+        "torchrun: all addresses, as PyTorch has it, the port of the command");
+  } else {
+    network.listens.push_back("mpirun and MPI: all addresses, as Open MPI has it, free ports");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner) {
@@ -88,6 +134,8 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
   if (choice.runs_mpirun()) check_host_names(choice.hosts);
   const bool several_hosts = choice.hosts.size() > 1 || job.cluster_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
+  if (several_hosts) settle_trust(job, choice, network);
+  list_servers(job, facts, choice, network);
   if (choice.runs_mpirun() && several_hosts) check_mpirun_and_ipv6(facts, network);
 
   network.master_address = job.hosts.master;

@@ -169,6 +169,7 @@ std::string plan_text(const LaunchPlan& plan) {
   }
   text.line("Kind:       {}", name_of(plan.entry.kind));
   add_ranks(text, outline.ranks.places);
+  text.list("Listens", outline.network.listens);
   text.list("Warnings", plan.warnings);
   text.list("Notes", plan.notes);
 
@@ -208,6 +209,7 @@ std::string plan_json(const LaunchPlan& plan) {
   result.set("processes_per_host", outline.runner.processes_per_host);
   result.set("total_processes", outline.ranks.total_processes);
   result.set("interface_name", outline.network.interface_name);
+  result.set("listens", Value::list_of(outline.network.listens));
   result.set("working_directory", outline.code.folder.string());
   result.set("entry_point_kind", name_of(plan.entry.kind));
   result.set("code", code_value(outline.code));

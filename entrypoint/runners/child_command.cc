@@ -115,6 +115,8 @@ std::vector<std::string> rank_environment(const std::filesystem::path& folder,
         name_of(entry) == "OMP_NUM_THREADS" && !value_of(current, "OMP_NUM_THREADS").empty();
     if (!user_chose) set_entry(result, entry);
   }
+  const std::string secret = smp::read_text(folder / kSecretFile);
+  if (!secret.empty()) set_variable(result, smp::kSecretVariable, secret);
   return result;
 }
 

@@ -36,7 +36,8 @@ MpiMaster::MpiMaster(const JobOutline& outline, JobSettings settings, ProcessRun
       choice_(outline.runner),
       settings_(std::move(settings)),
       processes_(processes),
-      keys_(choice_, settings_) {
+      keys_(choice_, settings_),
+      rank_secret_(settings_.secret ? *settings_.secret : smp::JobSecret::draw()) {
   for (const std::string& host : choice_.hosts) {
     check_host_name(host);
     if (host != choice_.current_host) workers_.push_back(host);
@@ -45,11 +46,15 @@ MpiMaster::MpiMaster(const JobOutline& outline, JobSettings settings, ProcessRun
 }
 
 std::optional<Outcome> MpiMaster::connect() {
-  keys_.authorize(keys_.job_key(), {});
+  keys_.authorize(keys_.job_key(), settings_.own_addresses);  // mpirun may start a daemon here, too
   save_rank_environment(keys_.folder().path(), outline_.environment,
                         planned_environment(outline_.environment, settings_.inherited));
+  keys_.folder().write(kSecretFile, rank_secret_.text());
   // Workers look at this port to see that their master lives; those of an engine ask for nothing.
-  if (!choice_.cluster_serves_hosts) sshd_ = start_sshd(processes_, keys_.folder(), settings_);
+  const int hosts = static_cast<int>(choice_.hosts.size());
+  if (!choice_.cluster_serves_hosts) {
+    sshd_ = start_sshd(processes_, keys_.folder(), settings_, hosts);
+  }
   return wait_for_workers();
 }
 
@@ -58,6 +63,8 @@ PeerRequest MpiMaster::peer(const std::string& host) const {
           .port = settings_.ssh_port,
           .job = job_digest(choice_.hosts, settings_.digested_name()),
           .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
+          .secret = settings_.secret,
+          .rank_secret = rank_secret_.text(),
           .folder = keys_.folder().path(),
           .ssh_config = keys_.ssh_config(),
           .environment = settings_.inherited};

@@ -34,6 +34,7 @@ class MpiMaster final : public JobRunner {
   JobSettings settings_;
   ProcessRunner& processes_;
   ClusterKeys keys_;
+  smp::JobSecret rank_secret_;  ///< the one that all hosts were given, else drawn here
   std::optional<ChildId> sshd_;
   std::vector<std::string> workers_;
   std::vector<std::string> ready_;    ///< workers that ssh reaches, and so can be told

@@ -57,7 +57,7 @@ std::optional<Outcome> MpiWorker::connect() {
   offer_records(keys_.folder().path(), records_folder(outline_.environment));
   if (auto outcome = take_master_key()) return outcome;
 
-  sshd_ = start_sshd(processes_, keys_.folder(), settings_);
+  sshd_ = start_sshd(processes_, keys_.folder(), settings_, static_cast<int>(choice_.hosts.size()));
   const WatchRequest watched{.hosts = {choice_.master}, .port = settings_.ssh_port};
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   // A master that handed its key over has its sshd; of another one nothing is known yet.
@@ -79,6 +79,7 @@ ExchangeRequest MpiWorker::exchange() const {
           .master = choice_.master,
           .job = job_digest(choice_.hosts, settings_.digested_name()),
           .host_key = keys_.host_key(),
+          .secret = settings_.secret,
           .master_addresses = [master = choice_.master, port = settings_.ssh_port] {
             return tcp::resolve(master, port);
           }};

@@ -48,7 +48,8 @@ std::string failed_line(std::string_view host, std::string_view job, const JobSt
     text += c == '\n' ? 'n' : static_cast<unsigned char>(c) < 32 ? ' ' : c;
   }
   const std::string start = fmt::format("{}{} {} ", kFailedLine, host, job);
-  return start + std::string(opt_ml::utf8_prefix(text, kLongestFailedLine - start.size())) + "\n";
+  return start +
+         std::string(opt_ml::utf8_prefix(text, kLongestFailedLine - kSealBytes - start.size()));
 }
 
 std::string without_escapes(std::string_view text) {
@@ -67,18 +68,33 @@ bool comes_from_master(const tcp::Connection& connection, const ExchangeRequest&
   });
 }
 
+/// `request` and `last`, which gets why a caller was turned away, outlive the rules.
+tcp::Callers::Rules rules_for(const ExchangeRequest& request, std::string greeting,
+                              std::string& last) {
+  tcp::Callers::Rules rules = Conversation::rules(kLongestFailedLine, kConversation);
+  rules.greet = [&request, &last, greeting = std::move(greeting)](
+                    const tcp::Connection& caller) -> std::optional<std::string> {
+    if (comes_from_master(caller, request)) {
+      return Conversation::greeting(greeting, Side::kWorker, request.secret);
+    }
+    last = fmt::format("{} connected, which is no address of {}", caller.peer().text(),
+                       request.master);
+    SMP_LOG(warning, "key exchange: {}", last);
+    return std::nullopt;
+  };
+  return rules;
+}
+
 // One conversation. Returns what the master sent, or throws.
-Received converse(tcp::Connection& connection, const ExchangeRequest& request,
+Received converse(Conversation& master, const ExchangeRequest& request,
                   const std::optional<std::string>& accepted, Deadline deadline) {
-  connection.write(fmt::format("{}{} {}\n", kExchangeGreeting, request.host, request.job),
-                   deadline);
-  const std::string line = connection.read_line(kLongestFailedLine, deadline);
+  const std::string line = master.hear(kLongestFailedLine, deadline);
   if (auto failure = parse_failed_line(line, request.host, request.job)) {
-    connection.write(fmt::format("{}\n", kDoneLine), deadline);
+    master.say(kDoneLine, deadline);
     return {.key = {}, .failure = std::move(failure)};
   }
   const auto refuse = [&](const std::string& reason) {
-    connection.write(fmt::format("{}{}\n", kRefusedLine, reason), deadline);
+    master.say(fmt::format("{}{}", kRefusedLine, reason), deadline);
     throw smp::HostError("{}", reason);
   };
   if (!line.starts_with(kKeyLine)) refuse("expected a key, got \"" + printable(line) + "\"");
@@ -95,7 +111,7 @@ Received converse(tcp::Connection& connection, const ExchangeRequest& request,
   } else if (accepted && *accepted != *key) {
     refuse("another key was accepted before; a job has one exchange");
   }
-  connection.write(fmt::format("{}{}\n", kKeyLine, request.host_key), deadline);
+  master.say(fmt::format("{}{}", kKeyLine, request.host_key), deadline);
   return {.key = *key, .failure = {}};
 }
 
@@ -108,13 +124,28 @@ std::string job_digest(std::span<const std::string> hosts, std::string_view job_
   return fmt::format("{:016x}", digest);
 }
 
-void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::string_view host,
+void refuse_secret(Conversation& worker) {
+  worker.say(fmt::format("{}the secret of the job is not the same here", kRefusedLine),
+             Clock::now() + kConversation);
+}
+
+void hand_over_key(Conversation& worker, std::string_view greeting, std::string_view host,
                    std::string_view job, std::string_view job_key,
                    const std::function<void(const std::string& host_key)>& pin) {
   const Deadline deadline = Clock::now() + kConversation;
   SMP_CHECK(greeting.starts_with(kExchangeGreeting), "not a greeting: {}", greeting);
-  connection.write(fmt::format("{}{} {} {}\n", kKeyLine, host, job, job_key), deadline);
-  const std::string answer = connection.read_line(kLongestExchangeLine, deadline);
+  std::string_view rest = greeting.substr(kExchangeGreeting.size());
+  take_word(rest);  // its host and its job, which it compares itself
+  take_word(rest);
+  if (!rest.empty()) {
+    refuse_secret(worker);
+    throw smp::HostError(
+        "{} was given the job's secret and this host was not; give all hosts the same "
+        "SMP_JOB_SECRET",
+        host);
+  }
+  worker.say(fmt::format("{}{} {} {}", kKeyLine, host, job, job_key), deadline);
+  const std::string answer = worker.hear(kLongestExchangeLine, deadline);
   if (answer.starts_with(kRefusedLine)) {
     throw smp::HostError("it refused the key: {}", printable(answer.substr(kRefusedLine.size())));
   }
@@ -123,7 +154,7 @@ void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::
                        : std::nullopt;
   if (!key) throw smp::HostError("it sent no host key but \"{}\"", printable(answer));
   pin(*key);
-  connection.write(fmt::format("{}\n", kDoneLine), deadline);
+  worker.say(kDoneLine, deadline);
 }
 
 std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,
@@ -134,15 +165,13 @@ std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_vi
   return parse_job_status(without_escapes(line));
 }
 
-void confirm_failure(tcp::Connection& connection) {
-  connection.write(fmt::format("{}\n", kDoneLine), Clock::now() + kConversation);
-}
+void confirm_failure(Conversation& worker) { worker.say(kDoneLine, Clock::now() + kConversation); }
 
-void tell_worker_of_failure(tcp::Connection& connection, std::string_view host,
-                            std::string_view job, const JobStatus& status) {
+void tell_worker_of_failure(Conversation& worker, std::string_view host, std::string_view job,
+                            const JobStatus& status) {
   const Deadline deadline = Clock::now() + kConversation;
-  connection.write(failed_line(host, job, status), deadline);
-  if (connection.read_line(kLongestExchangeLine, deadline) != kDoneLine) {
+  worker.say(failed_line(host, job, status), deadline);
+  if (worker.hear(kLongestExchangeLine, deadline) != kDoneLine) {
     throw smp::HostError("{} did not take the word of the failure", host);
   }
 }
@@ -150,20 +179,16 @@ void tell_worker_of_failure(tcp::Connection& connection, std::string_view host,
 Received receive_key(tcp::Listener& listener, const ExchangeRequest& request, Deadline deadline) {
   std::optional<std::string> accepted;
   std::string last = "nobody connected";
-  while (auto connection = listener.accept(deadline)) {
-    if (!comes_from_master(*connection, request)) {
-      last = fmt::format("{} connected, which is no address of {}", connection->peer().text(),
-                         request.master);
-      SMP_LOG(warning, "key exchange: {}", last);
-      continue;
-    }
+  const std::string hello = fmt::format("{}{} {}", kExchangeGreeting, request.host, request.job);
+  tcp::Callers callers(listener, rules_for(request, hello, last));
+  while (auto caller = callers.next(deadline)) {
     const Deadline end = std::min(deadline, Clock::now() + kConversation);
     try {
-      const Received received = converse(*connection, request, accepted, end);
+      Conversation master(std::move(*caller), Side::kWorker, request.secret);
+      const Received received = converse(master, request, accepted, end);
       if (received.failure) return received;
       accepted = received.key;
-      const std::string done = connection->read_line(kLongestExchangeLine, end);
-      if (done == kDoneLine) return received;
+      if (master.hear(kLongestExchangeLine, end) == kDoneLine) return received;
       last = "the master broke the exchange off";
     } catch (const smp::HostError& error) {
       last = error.what();  // the master tries again
@@ -179,14 +204,15 @@ Received receive_key(tcp::Listener& listener, const ExchangeRequest& request, De
 
 bool tell_master_of_failure(tcp::Listener& listener, const ExchangeRequest& request,
                             const JobStatus& status, Deadline deadline) {
-  const std::string line = failed_line(request.host, request.job, status);
-  while (auto connection = listener.accept(deadline)) {
-    if (!comes_from_master(*connection, request)) continue;
+  std::string last;
+  tcp::Callers callers(listener,
+                       rules_for(request, failed_line(request.host, request.job, status), last));
+  while (auto caller = callers.next(deadline)) {
     const Deadline end = std::min(deadline, Clock::now() + kConversation);
     try {
-      connection->write(line, end);
+      Conversation master(std::move(*caller), Side::kWorker, request.secret);
       // A failed master says what it has to say, in place of `done`.
-      const std::string answer = connection->read_line(kLongestFailedLine, end);
+      const std::string answer = master.hear(kLongestFailedLine, end);
       if (answer == kDoneLine || answer.starts_with(kFailedLine)) return true;
     } catch (const smp::HostError& error) {
       SMP_LOG(debug, "telling {} of the failure: {}", request.master, error.what());

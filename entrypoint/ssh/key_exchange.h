@@ -9,7 +9,7 @@
 //     W: SMP-KEYS/1 hello HOST JOB          so M can tell it from an sshd, which says "SSH-…"
 //     M: SMP-KEYS/1 key HOST JOB TYPE KEY   the public half of the job's key pair
 //     W: SMP-KEYS/1 key TYPE KEY            the worker's host key, which M pins
-//        or SMP-KEYS/1 refused REASON
+//        or SMP-KEYS/1 refused REASON       by either side
 //     M: SMP-KEYS/1 done
 //
 // A host that failed before that, as pip or a download may, says so, and how, in place of its line:
@@ -23,42 +23,47 @@
 // key and nobody else. JOB is a digest of the job's host list: two jobs that meet by accident tell
 // each other so.
 //
-// What an attacker on the network can do, and what bounds it:
+// Hosts that were given the job's secret prove it with each line (conversation.h), and take none
+// that does not. Without it an attacker on the network can do this, in these bounds:
 // - Connect to a worker first and hand in a key: the worker talks only to addresses that the
-//   master's name resolves to, and a TCP connection cannot be opened from a forged address.
-// - Send anything: lengths, types and characters are checked before use, one conversation ends
-//   after five seconds, the listener after the job's worker timeout. A key that is not the first
-//   one that was accepted is refused: one exchange per job.
+//   master's name resolves to, and a TCP connection cannot be opened from a forged address. All
+//   users of the master's host have its address.
 // - Answer in a worker's place or sit in between: whoever controls addresses or names inside the
-//   job's own network can. Against that, mount a key pair (SM_LAUNCH_SSH_KEY), which needs no
-//   exchange and proves both sides, or use the service's encryption between containers.
-// - Read along: only public halves are sent.
+//   job's own network can, and who takes the worker's port first on its host.
+// With or without it:
+// - Send anything: lengths, types and characters are checked before use, callers are heard side by
+//   side, a conversation ends after five seconds, the listener after the job's worker timeout. A
+//   key that is not the first one that was accepted is refused: one exchange per job.
+// - Read along: public halves, and the text of a failure.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "entrypoint/ssh/conversation.h"
 #include "entrypoint/ssh/job_status.h"
-#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint {
 
-namespace tcp = smp::tcp;
-
 inline constexpr std::size_t kLongestExchangeLine = 1024;
 inline constexpr std::size_t kLongestFailedLine = 8192;
+inline constexpr std::string_view kExchangePrefix = "SMP-KEYS/1 ";
 inline constexpr std::string_view kExchangeGreeting = "SMP-KEYS/1 hello ";
 
 /// Equal on all hosts of a job, different for another list of hosts or another name.
 std::string job_digest(std::span<const std::string> hosts, std::string_view job_name);
 
-/// Master's side, after the greeting line was read from `connection`. `pin` keeps the worker's host
+/// Master's side, after a greeting that does not prove itself: has the worker say so, too.
+void refuse_secret(Conversation& worker);
+
+/// Master's side, after the greeting line was heard. `pin` keeps the worker's host
 /// key; the worker is told that the exchange is complete after that, for a master that is killed in
 /// between could never log in. Throws HostError with the reason.
-void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::string_view host,
+void hand_over_key(Conversation& worker, std::string_view greeting, std::string_view host,
                    std::string_view job, std::string_view job_key,
                    const std::function<void(const std::string& host_key)>& pin);
 
@@ -68,15 +73,16 @@ std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_vi
 
 /// Master's side, after either greeting: takes leave of a worker that failed, or tells one that
 /// waits for a key that there will be none. Throws HostError.
-void confirm_failure(tcp::Connection& connection);
-void tell_worker_of_failure(tcp::Connection& connection, std::string_view host,
-                            std::string_view job, const JobStatus& status);
+void confirm_failure(Conversation& worker);
+void tell_worker_of_failure(Conversation& worker, std::string_view host, std::string_view job,
+                            const JobStatus& status);
 
 struct ExchangeRequest {
   std::string host;    ///< our own name
   std::string master;  ///< its name, for messages
   std::string job;     ///< job_digest()
   std::string host_key;
+  std::optional<smp::JobSecret> secret;
   /// Addresses that the master may come from; asked anew for each connection, for names appear
   /// late.
   std::function<std::vector<tcp::Address>()> master_addresses;

@@ -7,6 +7,7 @@
 
 #include "entrypoint/ssh/key_exchange.h"
 #include "entrypoint/ssh/ssh_client.h"
+#include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/log.h"
@@ -36,13 +37,29 @@ class Pause {
   std::chrono::milliseconds next_ = kFirstPause;
 };
 
+// A session of a host that runs no launcher has no such folder, and its ranks get no secret so.
+std::string take_secret_command() {
+  return fmt::format(
+      R"(if [ -n "${0}" ]; then umask 077 && cat > "${0}/{1}"; else cat > /dev/null; fi)",
+      kFolderVariable, kSecretFile);
+}
+
 void pin(const PeerRequest& request, std::string_view host_key) {
   smp::replace_text(request.folder / "known_hosts" / request.host,
                     known_host_line(request.host, request.port, host_key), smp::kForOwner);
 }
 
-std::string greeting_of(tcp::Connection& connection) {
-  return connection.read_line(kLongestFailedLine, Clock::now() + kBanner);
+Conversation call(const PeerRequest& request, const std::vector<tcp::Address>& addresses) {
+  return {tcp::Connection::open(addresses, kConnect), Side::kMaster, request.secret};
+}
+
+std::string greeting_of(Conversation& worker) {
+  try {
+    return worker.hear_first(kExchangePrefix, kLongestFailedLine, Clock::now() + kBanner);
+  } catch (const UnprovedLine&) {
+    refuse_secret(worker);
+    throw;
+  }
 }
 
 // One try. Empty: the login works, or `failed` was told; else how far it got.
@@ -51,11 +68,11 @@ std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<Job
   if (addresses.empty()) return "DNS: the name does not resolve";
   std::string step = "TCP";
   try {
-    tcp::Connection connection = tcp::Connection::open(addresses, kConnect);
-    const std::string greeting = greeting_of(connection);
+    Conversation worker = call(request, addresses);
+    const std::string greeting = greeting_of(worker);
     failed = parse_failed_line(greeting, request.host, request.job);
     if (failed) {
-      confirm_failure(connection);
+      confirm_failure(worker);
       return {};
     }
     if (greeting.starts_with(kExchangeGreeting)) {
@@ -63,7 +80,7 @@ std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<Job
       if (request.job_key.empty()) {
         return "key exchange: a key pair is mounted here but not there; mount it on every host";
       }
-      hand_over_key(connection, greeting, request.host, request.job, request.job_key,
+      hand_over_key(worker, greeting, request.host, request.job, request.job_key,
                     [&](const std::string& host_key) { pin(request, host_key); });
       pinned = true;
       return "ssh: its sshd does not answer yet";
@@ -76,8 +93,8 @@ std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<Job
     return "key: an sshd runs there that we have exchanged no keys with; another launcher needs a "
            "mounted key pair (SM_LAUNCH_SSH_KEY)";
   }
-  const Completed login =
-      run_on_host(request.ssh_config, request.host, "true", request.environment, kLogin);
+  const Completed login = run_on_host(request.ssh_config, request.host, take_secret_command(),
+                                      request.environment, kLogin, request.rank_secret);
   if (login.status.ok()) return {};
   std::string words = login.output;
   std::ranges::replace(words, '\n', ' ');
@@ -108,13 +125,11 @@ void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const
   Pause pause;
   while (true) {
     try {
-      tcp::Connection connection =
-          tcp::Connection::open(tcp::resolve(request.host, request.port), kConnect);
-      const std::string greeting = greeting_of(connection);
-      if (parse_failed_line(greeting, request.host, request.job))
-        return confirm_failure(connection);
+      Conversation worker = call(request, tcp::resolve(request.host, request.port));
+      const std::string greeting = greeting_of(worker);
+      if (parse_failed_line(greeting, request.host, request.job)) return confirm_failure(worker);
       if (greeting.starts_with(kExchangeGreeting)) {
-        return tell_worker_of_failure(connection, request.host, request.job, status);
+        return tell_worker_of_failure(worker, request.host, request.job, status);
       }
       return deliver_job_status(delivery, request.host, status, deadline);
     } catch (const smp::HostError&) {

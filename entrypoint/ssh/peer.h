@@ -10,22 +10,25 @@
 
 #include "entrypoint/process/process_runner.h"
 #include "entrypoint/ssh/job_status.h"
+#include "smp_runtime/core/job_secret.h"
 
 namespace entrypoint {
 
 struct PeerRequest {
   std::string host;
   int port = 22;
-  std::string job;               ///< job_digest()
-  std::string job_key;           ///< public half; empty: a pair was mounted, no exchange
-  std::filesystem::path folder;  ///< known_hosts/HOST is written there
+  std::string job;                       ///< job_digest()
+  std::string job_key;                   ///< public half; empty: a pair was mounted, no exchange
+  std::optional<smp::JobSecret> secret;  ///< that all hosts were given; none: they trust each other
+  std::string rank_secret;               ///< text of the one for ranks, told over ssh
+  std::filesystem::path folder;          ///< known_hosts/HOST is written there
   std::filesystem::path ssh_config;
   std::vector<std::string> environment;
 };
 
-/// Returns once an ssh login to the host works (none), or the host says that it failed before its
-/// ranks could start. Throws HostError at the deadline: how far it got (name, TCP, key exchange,
-/// ssh) and what the last answer was.
+/// Returns once the host has taken the ranks' secret over ssh (none), or the host says that it
+/// failed before its ranks could start. Throws HostError at the deadline: how far it got (name,
+/// TCP, key exchange, ssh) and what the last answer was.
 std::optional<JobStatus> wait_for_peer(const PeerRequest& request, Deadline deadline);
 
 /// Tells a host that may not have its sshd yet that there will be no ranks. Throws HostError at the

@@ -51,7 +51,8 @@ std::string sshd_config_text(const SshdSettings& settings) {
   for (const std::string& entry : settings.session_environment) text += " " + entry;
   text += "\n";
   // StrictModes would refuse a folder below /tmp; ours is 0700 and made by us.
-  // MaxStartups: on a large cluster all hosts look at the master's port every few seconds.
+  // All hosts look at the master's port every few seconds; strangers get no more room than that.
+  text += fmt::format("MaxStartups {}\n", 64 + 4 * settings.hosts);
   text +=
       "StrictModes no\n"
       "PidFile none\n"
@@ -68,7 +69,6 @@ std::string sshd_config_text(const SshdSettings& settings) {
       "PrintMotd no\n"
       "PrintLastLog no\n"
       "UseDNS no\n"
-      "MaxStartups 4096\n"
       "MaxSessions 64\n"
       "LoginGraceTime 30\n"
       "LogLevel ERROR\n";
@@ -127,7 +127,8 @@ std::filesystem::path find_sshd(std::string_view path) {
   return access(usual.c_str(), X_OK) == 0 ? usual : find_program("sshd", path);
 }
 
-ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job) {
+ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job,
+                   int hosts) {
   const std::filesystem::path program = find_sshd(value_of(job.inherited, "PATH"));
   if (program.empty()) {
     throw smp::ConfigError(
@@ -138,6 +139,7 @@ ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobS
                               .port = job.ssh_port,
                               .user = current_user(),
                               .listen_addresses = job.listen_addresses,
+                              .hosts = hosts,
                               .session_environment = session_environment(job.inherited)};
   const auto config = folder.write("sshd_config", sshd_config_text(settings));
   return runner.start(Command{.name = "sshd",

@@ -86,6 +86,10 @@ def runtime_containers(name: str) -> dict[str, dict[str, Any]]:
     return {job["name"]: container(job["template"]["spec"]["template"]) for job in jobs}
 
 
+# What an engine's secret holds, and the launcher's refusal to go on without it.
+SECRET = {"SMP_JOB_SECRET": "of the job, which no stranger knows", "SM_LAUNCH_AUTH": "require"}
+
+
 def start_workers(pods: Pods, file: str = "mpijob.yaml") -> None:
     """A worker without a command gets the operator's."""
     spec = mpi_job(file)
@@ -99,5 +103,6 @@ def expect_success(pods: Pods, pod: Pod, losses: list[float], cluster: str) -> N
     code = pod.finish()
     assert code == 0, pods.out
     assert f"Cluster: {cluster}" in pod.out
+    assert "hosts and ranks prove by" in pod.out
     assert curve(pods.job / "output/data") == losses
     assert (pods.job / "output/success").exists()

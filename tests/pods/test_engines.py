@@ -17,6 +17,7 @@ from tests.pods.jobs import (
     HOME,
     MPI_JOB,
     OMPI,
+    SECRET,
     TRAIN_JOB,
     batch_variables,
     container,
@@ -135,11 +136,19 @@ def test_train_job_with_mpi_as_user_1000(digits: Path, losses: list[float]) -> N
 
 @pytest.mark.parametrize("user", [0, 1000])
 def test_train_job_with_torch(digits: Path, losses: list[float], user: int) -> None:
-    command = runtime_containers("trainjob_torch.yaml")["node"]["command"]
+    node = runtime_containers("trainjob_torch.yaml")["node"]
+    assert [one["name"] for one in node["env"]] == ["SMP_JOB_SECRET"]
     with two_pods(digits, TRAIN_JOB) as pods:
         pods.publish_names()
         running = [
-            pods.start(name, command, user=user, HOME=HOME[user], **torch_variables(number))
+            pods.start(
+                name,
+                node["command"],
+                user=user,
+                HOME=HOME[user],
+                **torch_variables(number),
+                **SECRET,
+            )
             for number, name in enumerate(TRAIN_JOB)
         ]
 
@@ -150,12 +159,18 @@ def test_train_job_with_torch(digits: Path, losses: list[float], user: int) -> N
 def test_aws_batch(digits: Path, losses: list[float]) -> None:
     definition = json.loads((ROOT / "examples/aws_batch/job_definition.json").read_text())
     nodes = definition["nodeProperties"]
-    command = nodes["nodeRangeProperties"][0]["container"]["command"]
+    described = nodes["nodeRangeProperties"][0]["container"]
+    assert [one["name"] for one in described["secrets"]] == ["SMP_JOB_SECRET"]
     assert nodes["numNodes"] == len(BATCH)
     with two_pods(digits, BATCH, "--processes", "2") as pods:
         # The second before the main node: it reports again and again.
         running = [
-            pods.start(BATCH[number], command, **batch_variables(number, len(BATCH)))
+            pods.start(
+                BATCH[number],
+                described["command"],
+                **batch_variables(number, len(BATCH)),
+                **SECRET,
+            )
             for number in (1, 0)
         ]
 

@@ -15,7 +15,6 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using namespace std::chrono_literals;
 
-Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
 bool is_line(std::string_view words) { return words.ends_with('\n'); }
 
 struct CallersTest : testing::Test {
@@ -30,17 +29,17 @@ struct CallersTest : testing::Test {
 TEST_F(CallersTest, SilentOnesKeepNobodyWaiting) {
   std::vector<Connection> silent;
   for (int i = 0; i < 5; ++i) silent.push_back(call());
-  silent.back().write("half a", in(5s));
+  silent.back().write("half a", Clock::now() + 5s);
   Connection speaks = call();
-  speaks.write("a line\nthe next\n", in(5s));
+  speaks.write("a line\nthe next\n", Clock::now() + 5s);
   Callers callers(listener, rules);
 
-  auto caller = callers.next(in(5s));
+  auto caller = callers.next(Clock::now() + 5s);
 
   ASSERT_TRUE(caller);
   EXPECT_EQ(caller->heard, "a line\n");
   EXPECT_EQ(caller->connection.peer().port(), speaks.own().port());
-  EXPECT_EQ(caller->connection.read_line(10, in(5s)), "the next");
+  EXPECT_EQ(caller->connection.read_line(10, Clock::now() + 5s), "the next");
 }
 
 TEST_F(CallersTest, EachIsGreetedOrTurnedAway) {
@@ -51,14 +50,14 @@ TEST_F(CallersTest, EachIsGreetedOrTurnedAway) {
     return "hello\n";
   };
   Callers callers(listener, rules);
-  wanted.write("hi\n", in(5s));
+  wanted.write("hi\n", Clock::now() + 5s);
 
-  const auto caller = callers.next(in(5s));
+  const auto caller = callers.next(Clock::now() + 5s);
 
   ASSERT_TRUE(caller);
   EXPECT_EQ(caller->told, "hello\n");
-  EXPECT_EQ(wanted.read_line(10, in(5s)), "hello");
-  EXPECT_THAT([&] { unwanted.read_line(10, in(5s)); },
+  EXPECT_EQ(wanted.read_line(10, Clock::now() + 5s), "hello");
+  EXPECT_THAT([&] { unwanted.read_line(10, Clock::now() + 5s); },
               ThrowsMessage<HostError>(HasSubstr("closed the connection")));
 }
 
@@ -66,25 +65,25 @@ TEST_F(CallersTest, WhoTakesTooLongOrSaysTooMuchIsDropped) {
   rules.limit = 50ms;
   Connection late = call();
   Connection endless = call();
-  endless.write(std::string(21, 'x'), in(5s));
+  endless.write(std::string(21, 'x'), Clock::now() + 5s);
   Callers callers(listener, rules);
 
-  EXPECT_FALSE(callers.next(in(200ms)));
+  EXPECT_FALSE(callers.next(Clock::now() + 200ms));
 
-  EXPECT_THROW(late.read_line(10, in(5s)), HostError);
-  EXPECT_THROW(endless.read_line(10, in(5s)), HostError);
+  EXPECT_THROW(late.read_line(10, Clock::now() + 5s), HostError);
+  EXPECT_THROW(endless.read_line(10, Clock::now() + 5s), HostError);
 }
 
 TEST_F(CallersTest, ManyOfOneHostPushEachOtherOut) {
   std::vector<Connection> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(call());
   Callers callers(listener, rules);
-  EXPECT_FALSE(callers.next(in(50ms)));
+  EXPECT_FALSE(callers.next(Clock::now() + 50ms));
 
-  silent.back().write("the last\n", in(5s));
+  silent.back().write("the last\n", Clock::now() + 5s);
 
-  EXPECT_THROW(silent.front().read_line(10, in(5s)), HostError);
-  EXPECT_EQ(callers.next(in(5s)).value().heard, "the last\n");
+  EXPECT_THROW(silent.front().read_line(10, Clock::now() + 5s), HostError);
+  EXPECT_EQ(callers.next(Clock::now() + 5s).value().heard, "the last\n");
 }
 
 }  // namespace

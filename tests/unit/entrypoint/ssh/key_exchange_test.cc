@@ -17,18 +17,21 @@ using testing::StartsWith;
 using namespace std::chrono_literals;
 
 constexpr const char* kJobKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJobKey";
+const Conversation::Secret kNoSecret;
 constexpr const char* kHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHostKey";
 
 // A worker that waits for its master.
 class Worker {
  public:
-  explicit Worker(std::chrono::milliseconds limit = 20s, const char* master_address = "127.0.0.1")
+  explicit Worker(std::chrono::milliseconds limit = 20s, const char* master_address = "127.0.0.1",
+                  const Conversation::Secret& secret = kNoSecret)
       : listener_({"127.0.0.1"}, 0) {
     const ExchangeRequest request{
         .host = "algo-2",
         .master = "algo-1",
         .job = "job",
         .host_key = kHostKey,
+        .secret = secret,
         .master_addresses = [master_address] { return tcp::resolve(master_address, 0); }};
     result_ = std::async(std::launch::async, [this, request, limit] {
       return receive_key(listener_, request, Clock::now() + limit);
@@ -37,6 +40,9 @@ class Worker {
 
   [[nodiscard]] tcp::Connection connect() const {
     return tcp::Connection::open(tcp::resolve("127.0.0.1", listener_.port()), 5s);
+  }
+  [[nodiscard]] Conversation call(const Conversation::Secret& secret = kNoSecret) const {
+    return {connect(), Side::kMaster, secret};
   }
   std::string result() { return result_.get().key; }
   Received all() { return result_.get(); }
@@ -56,6 +62,9 @@ class Worker {
 std::string greeting_of(tcp::Connection& connection) {
   return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
 }
+std::string greeting_of(Conversation& worker) {
+  return worker.hear(kLongestFailedLine, Clock::now() + 5s);
+}
 
 std::string answer_to(const Worker& worker, const std::string& line) {
   tcp::Connection connection = worker.connect();
@@ -65,7 +74,7 @@ std::string answer_to(const Worker& worker, const std::string& line) {
 }
 
 /// The master's side of an exchange. Returns the host key that it would pin.
-std::string hand_over(tcp::Connection& connection) {
+std::string hand_over(Conversation connection) {
   std::string pinned;
   hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
                 [&](const std::string& host_key) { pinned = host_key; });
@@ -74,22 +83,21 @@ std::string hand_over(tcp::Connection& connection) {
 
 TEST(KeyExchange, GivesEachSideTheOthersKey) {
   Worker worker;
-  tcp::Connection connection = worker.connect();
 
-  EXPECT_EQ(hand_over(connection), kHostKey);
+  EXPECT_EQ(hand_over(worker.call()), kHostKey);
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
 TEST(KeyExchange, AMasterThatIsKilledWhilePinningLeavesTheWorkerListening) {
   Worker worker;
   {
-    tcp::Connection connection = worker.connect();
+    Conversation connection = worker.call();
     EXPECT_THROW(hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
                                [](const std::string&) { throw smp::HostError("killed"); }),
                  smp::HostError);
   }
 
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
   greeting_of(connection);
   tell_worker_of_failure(connection, "algo-2", "job", {.exit_code = 3, .failure_text = "pip"});
   EXPECT_EQ(worker.all().failure->exit_code, 3);
@@ -126,8 +134,7 @@ TEST(KeyExchange, RefusesWhatIsNoKeyAndGoesOn) {
   for (const std::string& attempt : attempts) {
     EXPECT_THAT(answer_to(worker, attempt), StartsWith("SMP-KEYS/1 refused ")) << attempt;
   }
-  tcp::Connection connection = worker.connect();
-  hand_over(connection);
+  hand_over(worker.call());
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
@@ -138,8 +145,7 @@ TEST(KeyExchange, EndsAtALineThatIsTooLong) {
   attacker.write(std::string(kLongestFailedLine + 2, 'x'), Clock::now() + 5s);
   EXPECT_THROW(greeting_of(attacker), smp::HostError);
 
-  tcp::Connection connection = worker.connect();
-  hand_over(connection);
+  hand_over(worker.call());
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
@@ -151,15 +157,14 @@ TEST(KeyExchange, TakesOneKeyForAJob) {
 
   EXPECT_THAT(answer_to(worker, "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAAnotherKeyAltogether\n"),
               HasSubstr("another key was accepted before"));
-  tcp::Connection connection = worker.connect();
-  hand_over(connection);
+  hand_over(worker.call());
 
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
 TEST(KeyExchange, TellsTheMasterWhyItWasRefused) {
   Worker worker(2s);
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
 
   try {
     hand_over_key(connection, greeting_of(connection), "algo-2", "another", kJobKey,
@@ -175,7 +180,7 @@ constexpr const char* kWords = "InstallRequirementsError:\nExitCode 1\n\"C:\\new
 TEST(KeyExchange, EndsForAWorkerWhoseMasterFailed) {
   Worker worker;
   const JobStatus status{.exit_code = 143, .failure_text = kWords};
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
   greeting_of(connection);
 
   tell_worker_of_failure(connection, "algo-2", "job", status);
@@ -192,8 +197,7 @@ TEST(KeyExchange, TakesNoFailureOfAnotherJobOrHost) {
     EXPECT_THAT(answer_to(worker, fmt::format("SMP-KEYS/1 failed {} 1\n", whom)),
                 StartsWith("SMP-KEYS/1 refused "));
   }
-  tcp::Connection connection = worker.connect();
-  hand_over(connection);
+  hand_over(worker.call());
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
@@ -215,6 +219,7 @@ class FailedWorker {
   [[nodiscard]] tcp::Connection connect() const {
     return tcp::Connection::open(tcp::resolve("127.0.0.1", listener_.port()), 5s);
   }
+  [[nodiscard]] Conversation call() const { return {connect(), Side::kMaster, kNoSecret}; }
   bool told() { return told_.get(); }
 
  private:
@@ -222,17 +227,13 @@ class FailedWorker {
   std::future<bool> told_;
 };
 
-std::string long_line_of(tcp::Connection& connection) {
-  return connection.read_line(kLongestFailedLine, Clock::now() + 5s);
-}
-
 TEST(KeyExchange, TellsTheMasterThatItsWorkerFailed) {
   const JobStatus status{.exit_code = 1, .failure_text = kWords};
   FailedWorker worker(status);
   { const tcp::Connection looked_only = worker.connect(); }  // as a watch of ports does
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
 
-  const std::string line = long_line_of(connection);
+  const std::string line = greeting_of(connection);
   confirm_failure(connection);
 
   EXPECT_EQ(parse_failed_line(line, "algo-2", "job"), status);
@@ -241,26 +242,84 @@ TEST(KeyExchange, TellsTheMasterThatItsWorkerFailed) {
 }
 
 TEST(KeyExchange, CutsALongFailureAtACharacter) {
-  std::string text(kLongestFailedLine - 40, 'x');
+  std::string text(kLongestFailedLine - kSealBytes - 40, 'x');
   for (int i = 0; i < 40; ++i) text += "\xC3\xA9";
   FailedWorker worker({.exit_code = 1, .failure_text = text});
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
 
-  const auto told = parse_failed_line(long_line_of(connection), "algo-2", "job");
+  const auto told = parse_failed_line(greeting_of(connection), "algo-2", "job");
   confirm_failure(connection);
 
   ASSERT_TRUE(told);
   EXPECT_THAT(text, StartsWith(told->failure_text));
-  EXPECT_GT(told->failure_text.size(), kLongestFailedLine - 60);
+  EXPECT_GT(told->failure_text.size(), kLongestFailedLine - kSealBytes - 60);
   EXPECT_NE(told->failure_text.back(), '\xC3');
 }
 
 TEST(KeyExchange, TellsAFailureToTheMasterOnly) {
   FailedWorker worker({.exit_code = 1, .failure_text = "secret"}, "127.0.0.2", 300ms);
-  tcp::Connection connection = worker.connect();
+  Conversation connection = worker.call();
 
-  EXPECT_THROW(long_line_of(connection), smp::HostError);
+  EXPECT_THROW(greeting_of(connection), smp::HostError);
   EXPECT_FALSE(worker.told());
+}
+
+smp::JobSecret secret_of(char letter) {
+  return smp::JobSecret::given({{"SMP_JOB_SECRET", std::string(32, letter)}}).value();
+}
+
+TEST(KeyExchange, WithASecretGivesKeysToThoseWhoProveIt) {
+  const smp::JobSecret secret = secret_of('a');
+  Worker worker(20s, "127.0.0.1", secret);
+
+  EXPECT_EQ(hand_over(worker.call(secret)), kHostKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+// A user of the master's host has its address, and reads names and digest in the greeting.
+TEST(KeyExchange, WithASecretRefusesTheKeyOfAStrangerOnTheMastersHost) {
+  const smp::JobSecret secret = secret_of('a');
+  Worker worker(20s, "127.0.0.1", secret);
+  tcp::Connection stranger = worker.connect();
+  const std::string greeting = greeting_of(stranger);
+  std::string said = "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAAKeyOfAStranger";
+  for (const std::string& line : {said, said + greeting.substr(greeting.find(" job ") + 4),
+                                  said + " " + std::string(32, '0')}) {
+    tcp::Connection again = worker.connect();
+    greeting_of(again);
+    again.write(line + "\nSMP-KEYS/1 done\n", Clock::now() + 5s);
+    EXPECT_THROW(greeting_of(again), smp::HostError) << "no host key for " << line;
+  }
+  EXPECT_THROW(hand_over(worker.call(secret_of('b'))), smp::HostError);
+
+  EXPECT_EQ(hand_over(worker.call(secret)), kHostKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, AMasterThatKnowsTheSecretRefusesAWorkerThatDoesNot) {
+  Worker stranger(1s);
+
+  EXPECT_THAT([&] { hand_over(stranger.call(secret_of('a'))); },
+              testing::ThrowsMessage<smp::HostError>(HasSubstr("give all hosts the same")));
+  EXPECT_THAT(stranger.failure(), HasSubstr("did not hand over its key in time"));
+}
+
+TEST(KeyExchange, AMasterWithoutTheSecretOfItsWorkerSaysSo) {
+  Worker worker(1s, "127.0.0.1", secret_of('a'));
+
+  EXPECT_THAT([&] { hand_over(worker.call()); },
+              testing::ThrowsMessage<smp::HostError>(
+                  HasSubstr("algo-2 was given the job's secret and this host was not")));
+}
+
+TEST(KeyExchange, SilentCallersKeepTheMasterWaitingForNothing) {
+  Worker worker;
+  std::vector<tcp::Connection> silent;
+  for (int i = 0; i < 8; ++i) silent.push_back(worker.connect());
+  const auto start = Clock::now();
+
+  EXPECT_EQ(hand_over(worker.call()), kHostKey);
+  EXPECT_LT(Clock::now() - start, 5s) << "each was waited for";
 }
 
 TEST(JobDigest, TellsJobsApart) {
