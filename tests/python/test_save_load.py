@@ -11,12 +11,6 @@ from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
-class Note:
-    """An object of the user's."""
-
-    text = "kept"
-
-
 @pytest.fixture
 def rank_of_a_job(smp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """pp rank 1 of 2, tp rank 2 of 4, rdp rank 3 of 5."""
@@ -63,15 +57,6 @@ def test_back_compat_means_the_one_part_name(rank_of_a_job: ModuleType, tmp_path
 
     assert rank_of_a_job.load(str(tmp_path / "state")) == "new"
     assert rank_of_a_job.load(str(tmp_path / "state"), back_compat=True) == "old"
-
-
-def test_objects_of_the_user_survive_unless_forbidden(smp: ModuleType, tmp_path: Path) -> None:
-    path = str(tmp_path / "note")
-    smp.save(Note(), path)
-
-    assert smp.load(path).text == "kept"
-    with pytest.raises(SMPCheckpointError, match="cannot read"):
-        smp.load(path, weights_only=True)
 
 
 def test_plain_torch_reads_the_file(smp: ModuleType, tmp_path: Path) -> None:

@@ -80,3 +80,18 @@ def file_that_is_cut_off() -> None:
     torch.save(model.local_state_dict(), path)
     path.write_bytes(path.read_bytes()[:500])
     smp.load(str(path), partial=False)
+
+
+class Progress:
+    """An object of the script's own."""
+
+
+@mistake(
+    "User content of a class of one's own, read without a word of trust",
+    ((ONE, PP), error("it holds tests.mistakes.cases.checkpoints.Progress, which could run code")),
+)
+def content_of_a_class_of_ones_own() -> None:
+    model, optimizer = wrap()
+    train(model, optimizer, 1)
+    smp.save_checkpoint(CHECKPOINTS, tag="t", partial=True, model=model, user_content=Progress())
+    smp.resume_from_checkpoint(CHECKPOINTS, tag="t", load_optimizer=False)

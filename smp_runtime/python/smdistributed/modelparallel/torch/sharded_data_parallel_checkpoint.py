@@ -26,6 +26,7 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
     dtype: torch.dtype = torch.float32,
     tag: str | None = None,
     remove_smp_prefix: bool = True,
+    weights_only: bool = True,
 ) -> dict[str, Any]:
     """The whole model from a partial checkpoint, in one process, without a job.
 
@@ -34,14 +35,15 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
         dtype: of the parameters that were trained; buffers keep theirs.
         tag: of the checkpoint; the newest unless given.
         remove_smp_prefix: accepted; names are the user's anyway, of distributed modules theirs.
+        weights_only: as of ``smp.resume_from_checkpoint``.
 
     Returns:
-        A state dict of whole values on the CPU. Files are trusted: objects in them are unpickled.
+        A state dict of whole values on the CPU.
 
     Raises:
         SMPCheckpointError: a checkpoint that is not there, damaged, or not complete.
     """
-    folder = open_parts(Path(checkpoint_dir), tag)
+    folder = open_parts(Path(checkpoint_dir), tag, weights_only=weights_only)
     slices = folder.slices(tp_size=1)
     assert slices is not None  # only of more tensor ranks it may not be known
     saved = SavedRanks(folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel import __version__
+from smdistributed.modelparallel.torch._checkpoint.harmless_classes import harmless_allowed
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -71,24 +73,44 @@ def write_object(
     return file.commit()
 
 
-def read_object(path: str | os.PathLike[str], **load_arguments: Any) -> Any:
-    """``torch.load`` of a trusted file: objects in it are unpickled.
+def read_object(
+    path: str | os.PathLike[str], *, weights_only: bool = True, **load_arguments: Any
+) -> Any:
+    """``torch.load`` of a file. No code of it runs unless ``weights_only`` is False: it may hold
+    what torch allows, and objects of ``HARMLESS`` classes.
 
-    Raises SMPCheckpointError for a file that is absent, cut short or no archive.
+    Raises SMPCheckpointError for a file that is absent, cut short or no archive, or that holds
+    something else, with its class.
     """
-    load_arguments.setdefault("weights_only", False)
     try:
-        return torch.load(path, **load_arguments)
+        with harmless_allowed() if weights_only else contextlib.nullcontext():
+            return torch.load(path, weights_only=weights_only, **load_arguments)
     except FileNotFoundError as error:
         raise SMPCheckpointError(f"there is no file {path}") from error
     except Exception as error:
         # Damaged pickles raise errors of any type.
+        if weights_only and (refusal := _refusal(str(error))):  # torch's text has other advice
+            raise SMPCheckpointError(f"cannot read {path}: {refusal}") from None
         raise SMPCheckpointError(f"cannot read {path}: {type(error).__name__}: {error}") from error
 
 
-def read_marker_or_object(path: Path) -> Any:
-    """User content; an empty file, as Transformers touches to mark a format, is an empty dict."""
-    return {} if path.stat().st_size == 0 else read_object(path)
+def _refusal(error: str) -> str:
+    """Why ``torch.load`` with ``weights_only`` refused what a file holds, and the way out, from the
+    text of its error; "" for errors of other kinds."""
+    trust = "if you trust the file, give weights_only=False to the call that reads it"
+    if name := re.search(r"GLOBAL (\S+) was not an allowed", error):
+        allow = f"torch.serialization.add_safe_globals([{name[1]}])"
+        return f"it holds {name[1]}, which could run code; {trust}, or allow it alone by {allow}"
+    if name := re.search(r"GLOBAL (\S+) whose module|but got <class '(\S+)'>", error):
+        return f"it holds {name[1] or name[2]}, which could run code; {trust}"
+    if "Unsupported operand" in error:
+        return f"it is damaged, or was saved with a pickle_protocol other than 2; {trust}"
+    return ""
+
+
+def read_user_content(path: Path, *, weights_only: bool) -> Any:
+    """An empty file, as Transformers touches to mark a format, is an empty dict."""
+    return {} if path.stat().st_size == 0 else read_object(path, weights_only=weights_only)
 
 
 _SAVE = "smp.save_checkpoint"

@@ -37,7 +37,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     agreement,
     checkpoint_save,
-    read_marker_or_object,
+    read_user_content,
     write,
     write_text,
 )
@@ -133,6 +133,7 @@ def resume_from_checkpoint(
     load_optimizer: bool = True,
     load_sharded_optimizer_state: bool = True,
     translate_function: Callable[[Any], Any] | None = None,
+    weights_only: bool = True,
 ) -> Any:
     """Loads a checkpoint into the wrapped model and optimizer of the job. All ranks call it.
 
@@ -143,30 +144,35 @@ def resume_from_checkpoint(
     Args:
         path, tag: as given to ``save_checkpoint``; without ``tag`` the newest.
         partial: whether it was saved in parts. A whole one has no optimizer state; it may also be
-            a plain ``torch.save`` of a state dict, or a Hugging Face file or index.
+            a plain ``torch.save`` of a state dict, or a Hugging Face file or index; safetensors
+            are taken where they lie beside a ``pytorch_model.bin`` of others.
         strict: whether names have to match exactly.
         load_optimizer: False leaves the optimizer alone.
         load_sharded_optimizer_state: False loads only the 32-bit masters and the loss scale where
             the checkpoint or this job has sharded or 16-bit state; what the optimizer itself keeps,
             and the settings of its groups, stay as they are.
         translate_function: makes a state dict of this model from a whole one that was read.
+        weights_only: False also reads user content with objects of any class, as plain pickle does:
+            **code that the files hold is run**. True takes tensors, plain Python objects and a few
+            classes: see :ref:`what-a-file-may-hold`.
 
     Returns:
         The user content, ``{}`` where there is none.
 
     Raises:
-        SMPCheckpointError: on all ranks, naming file and rank: absent, damaged, of another model.
+        SMPCheckpointError: on all ranks, naming file and rank: absent, damaged, of another model,
+            or with objects that ``weights_only`` excludes.
     """
     state.require_initialized(_RESUME)
     model = _model_of(_RESUME, None)
     root = Path(path)
     if partial:
         content = _resume_parts(
-            root, tag, model, strict, load_optimizer, load_sharded_optimizer_state
+            *(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state, weights_only)
         )
     else:
         with agreement(_RESUME):
-            content = _resume_whole(root, tag, model, strict, translate_function)
+            content = _resume_whole(root, tag, model, strict, translate_function, weights_only)
     state.reports.event("resumed", f"from {root / (tag or 'the newest')}")
     return content
 
@@ -266,6 +272,7 @@ def _resume_parts(
     strict: bool,
     load_optimizer: bool,
     load_sharded_optimizer_state: bool,
+    weights_only: bool,
 ) -> Any:
     if load_optimizer and not state.optimizers:
         raise SMPCheckpointError(
@@ -273,7 +280,7 @@ def _resume_parts(
             "smp.DistributedOptimizer first, or give load_optimizer=False"
         )
     with agreement(_RESUME):
-        folder = open_parts(root, tag)
+        folder = open_parts(root, tag, weights_only=weights_only)
         layout = _layout_of(folder, model)
     # Else some ranks would wait in the first step for others to decide on a partition.
     everywhere = all(comm.allgather(layout.same_partition, comm.CommGroup.WORLD))
@@ -330,6 +337,7 @@ def _resume_whole(
     model: DistributedModel,
     strict: bool,
     translate: Callable[[Any], Any] | None,
+    weights_only: bool,
 ) -> Any:
     name = tag if tag is not None else newest(root, partial=False)
 
@@ -343,11 +351,17 @@ def _resume_whole(
         for file in (place(name), content):
             if file.name in known:
                 known.verify(file)
-    entries = read_whole_model(place(name), lambda: absent(root, name))
+    entries = read_whole_model(
+        place(name),
+        lambda: absent(root, name),
+        is_of_others=known is None or name not in known,
+        weights_only=weights_only,
+    )
+    has_content = content.is_file() and (known is None or content.name in known)
+    found = read_user_content(content, weights_only=weights_only) if has_content else {}
     whole = entries if translate is None else translate(entries)
     model.load_entries(whole, str(place(name)), strict)
-    has_content = content.is_file() and (known is None or content.name in known)
-    return read_marker_or_object(content) if has_content else {}
+    return found
 
 
 # --- Arguments and names ---

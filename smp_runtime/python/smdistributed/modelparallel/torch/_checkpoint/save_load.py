@@ -62,31 +62,37 @@ def load(
     pickle_module: Any = pickle,
     partial: bool = True,
     back_compat: bool = False,
+    *,
+    weights_only: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Reads what ``save`` wrote for this rank, under any of its names.
-
-    Files are trusted: objects in them are unpickled, unless ``weights_only=True`` is given. No
-    communication.
+    """Reads what ``save`` wrote for this rank, under any of its names. No communication.
 
     Args:
         f: the name as given to ``save``.
         map_location, pickle_module: as ``torch.load``'s; more of its arguments by name.
         partial: whether the name has a suffix.
         back_compat: the one-part name of versions before 1.10.
+        weights_only: False reads objects of any class, as plain pickle does: **code that the file
+            holds is run**. True takes tensors, plain Python objects and a few classes: see
+            :ref:`what-a-file-may-hold`. By default False only with one's own ``pickle_module``.
 
     Raises:
-        SMPCheckpointError: no such file, with those that are there; or one that cannot be read.
+        SMPCheckpointError: no such file, with those that are there; or one that cannot be read, or
+            holds objects that ``weights_only`` excludes.
     """
     path = _path("smp.load", f)
     candidates = [path + suffix for suffix in _suffixes(back_compat)] if partial else [path]
     found = next((name for name in candidates if os.path.isfile(name)), None)
     if found is None:
         raise SMPCheckpointError(_missing(path, candidates))
-    pickle_load_args.setdefault("weights_only", False)
-    if not pickle_load_args["weights_only"]:
+    if weights_only is None:
+        weights_only = pickle_module is pickle
+    if not weights_only:
         pickle_load_args["pickle_module"] = pickle_module
-    return read_object(found, map_location=map_location, **pickle_load_args)
+    return read_object(
+        found, weights_only=weights_only, map_location=map_location, **pickle_load_args
+    )
 
 
 def _path(what: str, f: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
-    read_marker_or_object,
     read_object,
+    read_user_content,
 )
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
@@ -18,10 +18,11 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 class PartialCheckpoint:
     """Reads the files of ``folder``, each compared with its checksum. Without a manifest, as in
-    folders of other tools, the names of the files tell the degrees."""
+    folders of other tools, the names of the files tell the degrees. ``weights_only``: as of
+    ``read_object``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, weights_only: bool) -> None:
+        self.folder, self._weights_only = folder, weights_only
         manifest = folder / "manifest.json"
         self._manifest = _runtime.Manifest.read(manifest) if manifest.is_file() else None
         if self._manifest is not None:
@@ -83,7 +84,7 @@ class PartialCheckpoint:
                 f"are {', '.join(there[:8]) or 'no files'}"
             )
         self._verify(path)
-        return read_object(path, map_location="cpu", mmap=mmap)
+        return read_object(path, weights_only=self._weights_only, map_location="cpu", mmap=mmap)
 
     def partition_json(self) -> str:
         """The partition decision; empty where the folder has none."""
@@ -100,7 +101,7 @@ class PartialCheckpoint:
                 raise SMPCheckpointError(f"user_content.pt is missing in {self.folder}")
             return {}
         self._verify(path)
-        return read_marker_or_object(path)
+        return read_user_content(path, weights_only=self._weights_only)
 
     def _verify(self, path: Path) -> None:
         """Compares a file with its checksum, if the folder has one of it."""
@@ -108,7 +109,7 @@ class PartialCheckpoint:
             self._manifest.verify(path)
 
 
-def open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
+def open_parts(root: Path, tag: str | None, *, weights_only: bool) -> PartialCheckpoint:
     """The checkpoint in parts ``tag`` of the folder ``root``, without a tag the newest.
 
     Raises SMPCheckpointError if it is not there.
@@ -117,7 +118,7 @@ def open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
     folder = _runtime.locate(root, name + _runtime.PARTIAL, name + _runtime.PARTIAL)
     if not folder.is_dir():
         raise SMPCheckpointError(absent(root, name + _runtime.PARTIAL))
-    return PartialCheckpoint(folder)
+    return PartialCheckpoint(folder, weights_only=weights_only)
 
 
 def newest(root: Path, *, partial: bool) -> str:

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
@@ -77,7 +76,7 @@ class TrainerCheckpoints:
             log.warning(f"{folder} has no state of an optimizer, which begins anew")
         saved = Path(folder) / "scheduler.pt"
         if saved.is_file():
-            scheduler.load_state_dict(torch.load(saved, weights_only=True))
+            scheduler.load_state_dict(read_object(saved))
 
     def _with_tied(self, entries: Mapping[str, Any]) -> dict[str, Any]:
         """Files of safetensors hold tied parameters once, under any of their names."""
