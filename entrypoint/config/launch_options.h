@@ -51,6 +51,9 @@
   OPTION(AuthPolicy, auth, "SM_LAUNCH_AUTH", "allow",                                            \
          "require: hosts that cannot prove by SMP_JOB_SECRET or a mounted key that they are of " \
          "the job end it; allow: their network is trusted then")                                 \
+  OPTION(std::string, secrets, "SM_LAUNCH_SECRETS", "",                                          \
+         "words, separated by commas: a name that holds one of them says that its value is "     \
+         "secret, as names with PASSWORD or TOKEN do")                                           \
   OPTION(bool, report, "SM_LAUNCH_REPORT", "1",                                                  \
          "ranks and hosts record what they do, and the job ends with a report: report.html in "  \
          "SM_OUTPUT_DATA_DIR; 0: neither")                                                       \

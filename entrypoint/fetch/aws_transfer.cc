@@ -99,5 +99,6 @@ class AwsTransfer final : public Transfer {
 extern "C" __attribute__((visibility("default"))) entrypoint::fetch::Transfer* smp_make_transfer(
     const entrypoint::fetch::TransferSettings* settings) {
   smp::log::configure(settings->log_name, static_cast<smp::log::Level>(settings->log_threshold));
+  smp::log::mask_messages(settings->log_mask);
   return std::make_unique<entrypoint::fetch::AwsTransfer>(*settings).release();
 }

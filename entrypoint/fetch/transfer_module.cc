@@ -25,6 +25,7 @@ std::unique_ptr<Transfer> load_transfer(const TransferSettings& settings) {
   TransferSettings complete = settings;
   complete.log_name = smp::log::name();
   complete.log_threshold = static_cast<int>(smp::log::threshold());
+  complete.log_mask = smp::log::message_mask();
   return std::unique_ptr<Transfer>(make(&complete));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "entrypoint/config/aws_location.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/core/variables.h"
 
 namespace entrypoint::fetch {
@@ -37,8 +38,9 @@ class Transfer {
 struct TransferSettings {
   smp::Variables environment;  ///< for credentials, endpoints and the region
   std::string job_region;      ///< what the job's hyperparameters say, or empty
-  std::string log_name;        ///< load_transfer() fills these two
+  std::string log_name;        ///< load_transfer() fills these three
   int log_threshold = 0;
+  smp::log::Mask log_mask;
 };
 
 /// libsmp_transfer.so of this program's installation or build tree. Never unloaded: the libraries

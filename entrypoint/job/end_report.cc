@@ -45,10 +45,11 @@ std::string new_files(const std::filesystem::path& folder, std::filesystem::file
 }  // namespace
 
 JobRecorder::JobRecorder(const JobConfig& job, const JobOutline& outline, OutputRecord& output,
-                         Supervisor& processes)
+                         Supervisor& processes, const Secrets& secrets)
     : job_(job),
       output_(output),
       processes_(processes),
+      secrets_(secrets),
       began_(std::filesystem::file_time_type::clock::now()),
       folder_(records_folder(outline.environment)) {
   if (!job.options.report) return;
@@ -72,10 +73,12 @@ void JobRecorder::write_report(const JobStatus& status) {
     const auto& lines = output_.lines(StreamKind::kErr);
     end.last_lines.assign(lines.begin(), lines.end());
   }
-  report::ReportRequest request{.folders = {folder_},
-                                .page = job_.layout.output_data() / "report.html",
-                                .since = began_ - kClockMargin,
-                                .end = std::move(end)};
+  report::ReportRequest request{
+      .folders = {folder_},
+      .page = job_.layout.output_data() / "report.html",
+      .since = began_ - kClockMargin,
+      .end = std::move(end),
+      .mask = [this](std::string text) { return secrets_.mask(std::move(text)); }};
   if (const std::string metrics = smp::value_or(job_.environment, "SMP_METRICS");
       std::filesystem::is_regular_file(metrics)) {
     request.folders.emplace_back(metrics);
@@ -89,14 +92,13 @@ void JobRecorder::write_report(const JobStatus& status) {
   }
 }
 
-void warn_of_hidden_error(const std::string& script, const OutputRecord& output,
-                          const SecretValues& secrets) {
+void warn_of_hidden_error(const std::string& script, const OutputRecord& output) {
   const auto error = hidden_error(output, script);
   if (!error) return;
   SMP_LOG(warning,
           "the script ended with 0, and its output has an uncaught error: {}; in shell scripts use "
           "set -eo pipefail",
-          secrets.mask(*error));
+          *error);
 }
 
 void warn_of_empty_model(const JobConfig& job, std::filesystem::file_time_type began) {

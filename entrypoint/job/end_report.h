@@ -21,7 +21,7 @@ namespace entrypoint {
 class JobRecorder {
  public:
   JobRecorder(const JobConfig& job, const JobOutline& outline, OutputRecord& output,
-              Supervisor& processes);
+              Supervisor& processes, const Secrets& secrets);
 
   void stop();
 
@@ -33,6 +33,7 @@ class JobRecorder {
   const JobConfig& job_;
   const OutputRecord& output_;
   Supervisor& processes_;
+  const Secrets& secrets_;
   std::filesystem::file_time_type began_;
   std::filesystem::path folder_;
   std::optional<ChildId> sampler_;
@@ -41,8 +42,7 @@ class JobRecorder {
 
 /// Warns of an uncaught error in the output of a job that ended well: a shell script goes on after
 /// a command that failed. `script` is the one that Python itself ran; or empty.
-void warn_of_hidden_error(const std::string& script, const OutputRecord& output,
-                          const SecretValues& secrets);
+void warn_of_hidden_error(const std::string& script, const OutputRecord& output);
 
 /// Warns of an empty model, which the service uploads and users find when it is deployed. `began`
 /// is when the job did.

@@ -80,7 +80,7 @@ JobStatus status_of(const Outcome& outcome, const Supervisor& processes, const O
       .debugger = context.debugger,
       .channels = context.channels,
       .module = context.module,
-      .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
+      .command = fmt::to_string(fmt::join(context.secrets.mask(outcome.command), " "))};
   const auto host_of = [&](int rank) {
     // The map that mpirun printed counts before the plan.
     const std::string host = processes.rank_tags().host_of(rank);
@@ -142,6 +142,18 @@ int publish(const opt_ml::Layout& layout, const JobStatus& status) {
 
 void log_as_the_launcher(int level) {
   smp::log::configure("sagemaker-training-toolkit", static_cast<smp::log::Level>(level));
+}
+
+Secrets keep_secrets(const opt_ml::Layout& layout, const smp::Variables& environment) {
+  opt_ml::Hyperparameters parameters;
+  try {
+    parameters = opt_ml::read_hyperparameters(layout, opt_ml::read_data_channels(layout));
+  } catch (const smp::Error&) {
+    // Whoever needs them says what is wrong with them.
+  }
+  const Secrets secrets(environment, parameters);
+  smp::log::mask_messages([secrets](std::string text) { return secrets.mask(std::move(text)); });
+  return secrets;
 }
 
 int print_error(const std::exception& error) {

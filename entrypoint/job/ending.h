@@ -33,7 +33,7 @@ struct EndContext {
   bool runs_mpirun = false;
   std::string shared_memory;  ///< shared_memory_text()
   bool debugger = true;       ///< USE_SMDEBUG is not 0
-  SecretValues secrets;       ///< masked in the failure text
+  Secrets secrets;            ///< masked in the failure text
 };
 
 /// True if the program was aborted (by SIGABRT, or exit code 134 of a shell or mpirun) and
@@ -63,6 +63,10 @@ int publish(const opt_ml::Layout& layout, const JobStatus& status);
 
 /// From now on log lines carry the name that users' filters know. `level` as in Python's logging.
 void log_as_the_launcher(int level = 20);
+
+/// The secrets that the environment and the tree's hyperparameters hold, as far as these can be
+/// read. From now on the log masks them.
+Secrets keep_secrets(const opt_ml::Layout& layout, const smp::Variables& environment);
 
 /// An error outside of a job: one line, no marker. Returns the exit status.
 int print_error(const std::exception& error);

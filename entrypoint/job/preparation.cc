@@ -106,7 +106,8 @@ std::optional<Outcome> install(const LaunchPlan& plan, const Preparation& means)
   for (const std::vector<std::string>& argv : plan.entry.install) {
     const std::string error_class = install_error_class(argv);
     if (error_class == "InstallModuleError") {
-      SMP_LOG(info, "Installing module with the following command:\n{}", shell_join(argv));
+      SMP_LOG(info, "Installing module with the following command:\n{}",
+              shell_join(means.secrets.mask(argv)));
     } else {
       SMP_LOG(info, "Installing dependencies from requirements.txt");
     }

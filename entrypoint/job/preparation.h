@@ -6,6 +6,7 @@
 
 #include "entrypoint/fetch/transfer_module.h"
 #include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/secrets.h"
 #include "entrypoint/runners/job_runner.h"
 
 namespace entrypoint {
@@ -19,6 +20,7 @@ struct Preparation {
   const JobSettings& settings;
   const fetch::TransferSettings& transfer;
   ProcessRunner& processes;
+  const Secrets& secrets;
 };
 
 /// Writes the plan's files, makes the entry point executable, installs what the code asks for, and

@@ -90,18 +90,17 @@ void log_summary(const JobConfig& job, const HostFacts& facts, const LaunchPlan&
 }
 
 /// Section "Invoking user script" of the log: the training environment, every exported variable and
-/// the command, secrets masked.
-void log_invocation(const LaunchPlan& plan) {
+/// the command.
+void log_invocation(const LaunchPlan& plan, const Secrets& secrets) {
   if (!smp::log::enabled(smp::log::Level::kInfo)) return;
   const ProgramEnvironment& environment = plan.outline.environment;
   std::string text = "Invoking user script\n\n";
   // Log readers search for these words, so they stay where the variables do not.
   if (smp::log::enabled(smp::log::Level::kDebug)) {
     text += "Training Env:\n\n";
-    text += opt_ml::to_json_indented(mask_secrets(environment.job.training_environment), 4);
+    text += opt_ml::to_json_indented(secrets.mask(environment.job.training_environment), 4);
     text += "\n\nEnvironment variables:\n\n";
-    for (const Variable& variable :
-         mask_secrets(std::span<const Variable>(environment.variables))) {
+    for (const Variable& variable : secrets.mask(environment.variables)) {
       text += fmt::format("{}={}\n", variable.name, variable.value);
     }
   } else {
@@ -112,7 +111,7 @@ void log_invocation(const LaunchPlan& plan) {
   }
   text += "\nInvoking script with the following command:\n\n";
   const auto& command = plan.command.argv.empty() ? plan.command.user_command : plan.command.argv;
-  text += shell_join(mask_secrets(command)) + "\n\n";
+  text += shell_join(secrets.mask(command)) + "\n\n";
   smp::log::write(smp::log::Level::kInfo, text);
 }
 
@@ -128,23 +127,23 @@ bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputReco
   return true;
 }
 
-void warn_of_left_processes(const Supervisor& processes, const SecretValues& secrets) {
+void warn_of_left_processes(const Supervisor& processes) {
   if (processes.stop_signal() != 0) return;  // the stop ended the script alone
   const std::string text = left_processes_text(processes.left_processes());
-  if (!text.empty()) SMP_LOG(warning, "{}", secrets.mask(text));
+  if (!text.empty()) SMP_LOG(warning, "{}", text);
 }
 
 class JobRun {
  public:
   /// Throws ConfigError for a job that is known to be none before anything is done for it.
-  JobRun(JobConfig job, const HostFacts& facts, Supervisor& processes)
+  JobRun(JobConfig job, const HostFacts& facts, Supervisor& processes, const Secrets& secrets)
       : job_(std::move(job)),
         facts_(facts),
         processes_(processes),
+        secrets_(secrets),
         outline_(outline_job(job_, facts_)),
         settings_(settings_of(job_, outline_)),
-        transfer_(transfer_settings(job_, outline_)),
-        secrets_(outline_.environment.variables, settings_.inherited) {
+        transfer_(transfer_settings(job_, outline_)) {
     if (!outline_.code.is_fetched()) plan_ = make_launch_plan(job_, facts_, outline_);
   }
 
@@ -161,10 +160,10 @@ class JobRun {
   JobConfig job_;
   const HostFacts& facts_;
   Supervisor& processes_;
+  const Secrets& secrets_;
   JobOutline outline_;
   JobSettings settings_;
   fetch::TransferSettings transfer_;
-  SecretValues secrets_;
   OutputRecord output_;
   std::optional<LaunchPlan> plan_;  ///< none while the code is not there
   std::unique_ptr<JobRunner> runner_;
@@ -183,6 +182,7 @@ void JobRun::prepare_host() {
   }
   remove_old_markers(job_.layout);
   processes_.merge_streams(job_.options.merge);
+  processes_.mask_output([this](std::string_view piece) { return secrets_.masked(piece); });
   processes_.watch_output([this](StreamKind kind, const RankTag* tag, std::string_view piece) {
     output_.add(kind, tag, piece);
   });
@@ -214,7 +214,7 @@ Outcome JobRun::run_program() {
     return *outcome;
   }
   if (plan.check) {
-    SMP_LOG(info, "Check before the start: {}", shell_join(mask_secrets(plan.check->argv)));
+    SMP_LOG(info, "Check before the start: {}", shell_join(secrets_.mask(plan.check->argv)));
     Outcome checked = runner_->run(plan.check->argv);
     if (processes_.stop_signal() != 0) {
       if (checked.status.ok()) checked.status = stopped_status(processes_);
@@ -247,11 +247,11 @@ JobStatus JobRun::run_plan() {
     if (!outcome) {
       context.module = job_.program.code.entry_point_module;
       log_summary(job_, facts_, *plan_);
-      outcome = prepare(*plan_, {settings_, transfer_, processes_});
+      outcome = prepare(*plan_, {settings_, transfer_, processes_, secrets_});
     }
     if (!outcome) {
       runner_ = make_runner(outline_, settings_, processes_);
-      log_invocation(*plan_);
+      log_invocation(*plan_, secrets_);
       outcome = run_program();
       if (is_tolerated(job_, *outcome, output_)) outcome->status = {};
       // Open MPI 5 may end with 0 where it lost a host.
@@ -280,7 +280,7 @@ int JobRun::to_end() {
   prepare_host();
   const auto began = std::filesystem::file_time_type::clock::now();
   fetch::OutputSync output_sync(outline_.intermediate_output, job_.layout, transfer_, processes_);
-  JobRecorder recorder(job_, outline_, output_, processes_);
+  JobRecorder recorder(job_, outline_, output_, processes_, secrets_);
   JobStatus status = run_plan();
   recorder.stop();
   // Our own marker first: where the first container to end stops all others, a worker that was
@@ -288,7 +288,7 @@ int JobRun::to_end() {
   status.exit_code = publish(job_.layout, status);
   if (status.exit_code == 0) {
     const bool is_python = plan_ && plan_->entry.kind == EntryPointKind::kProgram;
-    warn_of_hidden_error(is_python ? job_.program.entry_point : "", output_, secrets_);
+    warn_of_hidden_error(is_python ? job_.program.entry_point : "", output_);
     warn_of_empty_model(job_, began);
   }
   if (job_.options.report && job_.is_master()) {
@@ -300,7 +300,7 @@ int JobRun::to_end() {
   const auto grace_end = Clock::now() + job_.options.grace;
   while (processes_.stop_signal() == 0 && processes_.wait(grace_end) != Wake::kDeadline) {
   }
-  warn_of_left_processes(processes_, secrets_);
+  warn_of_left_processes(processes_);
   processes_.sweep(kSweepGrace);
   return status.exit_code;
 }
@@ -317,7 +317,7 @@ JobConfig read_job(const opt_ml::Layout& layout, const smp::Variables& environme
 
 }  // namespace
 
-int run(const CommandLine& line) {
+int run(const CommandLine& line, const Secrets& secrets) {
   const smp::Variables environment = smp::read_variables();
   const opt_ml::Layout layout = find_layout(environment);
   bool has_begun = false;
@@ -328,15 +328,15 @@ int run(const CommandLine& line) {
     log_as_the_launcher(job.log_level);
     const HostFacts facts = probe_host(job);
     if (job.options.dry_run) {
-      std::cout << plan_json(make_launch_plan(job, facts));
+      std::cout << plan_json(make_launch_plan(job, facts), secrets);
       return 0;
     }
-    JobRun started(std::move(job), facts, processes);
+    JobRun started(std::move(job), facts, processes, secrets);
     has_begun = true;
     return started.to_end();
   } catch (const std::exception& error) {
     if (!has_begun) remove_old_markers(layout);
-    return publish(layout, status_of(error));
+    return publish(layout, status_of(error, {.secrets = secrets}));
   }
 }
 

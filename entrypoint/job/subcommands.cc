@@ -23,18 +23,19 @@
 namespace entrypoint {
 namespace {
 
-void print_plan(bool as_json) {
+void print_plan(bool as_json, const Secrets& secrets) {
   const Supervisor signals;  // a reader that goes away early ends nothing
   const smp::Variables environment = smp::read_variables();
   const JobConfig job = read_job_config(find_layout(environment), environment);
   log_as_the_launcher(job.log_level);
   const LaunchPlan plan = make_launch_plan(job, probe_host(job));
-  std::cout << (as_json ? plan_json(plan) : plan_text(plan));
+  std::cout << (as_json ? plan_json(plan, secrets) : plan_text(plan, secrets));
 }
 
 /// Writes the report. Returns the page's path and the verdict.
-std::string report_of(const CommandLine& line) {
-  report::ReportRequest request{.page = line.page};
+std::string report_of(const CommandLine& line, const Secrets& secrets) {
+  const auto mask = [&](std::string text) { return secrets.mask(std::move(text)); };
+  report::ReportRequest request{.page = line.page, .mask = mask};
   for (const auto& folder : line.folders) request.folders.push_back(report::find_records(folder));
   if (request.folders.empty()) {
     request.folders.push_back(
@@ -42,8 +43,8 @@ std::string report_of(const CommandLine& line) {
   }
   if (request.page.empty()) request.page = request.folders.front().parent_path() / "report.html";
   const std::string verdict = report::write_report(request);
-  return fmt::format("{}\n{}", request.page.string(),
-                     verdict.empty() ? "No rank recorded a step." : verdict);
+  return mask(fmt::format("{}\n{}", request.page.string(),
+                          verdict.empty() ? "No rank recorded a step." : verdict));
 }
 
 /// Becomes somebody else's command, as in `docker run IMAGE bash`, with the hostname shim preloaded
@@ -83,15 +84,15 @@ std::string report_of(const CommandLine& line) {
 
 }  // namespace
 
-int run_subcommand(const CommandLine& line) {
+int run_subcommand(const CommandLine& line, const Secrets& secrets) {
   switch (line.action) {
     case Action::kPlan:
-      print_plan(line.json);
+      print_plan(line.json, secrets);
       return 0;
     case Action::kDoctor: {
       const smp::Variables environment = smp::read_variables();
       const auto findings = examine(find_layout(environment), environment);
-      std::cout << (line.json ? findings_json(findings) : findings_text(findings));
+      std::cout << secrets.mask(line.json ? findings_json(findings) : findings_text(findings));
       return findings_exit_code(findings);
     }
     case Action::kRankExec:
@@ -102,7 +103,7 @@ int run_subcommand(const CommandLine& line) {
       run_make_tree(line.tree, std::cout);
       return 0;
     case Action::kReport:
-      std::cout << report_of(line) << "\n";
+      std::cout << report_of(line, secrets) << "\n";
       return 0;
     case Action::kHelp:
       std::cout << help_text();

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/config/shell_text.h"
-#include "entrypoint/plan/secrets.h"
 #include "opt_ml_layout/python_text.h"
 #include "opt_ml_layout/value.h"
 
@@ -114,8 +113,7 @@ void add_ranks(Text& text, const std::vector<RankPlace>& ranks) {
 
 Value pairs(const std::vector<Variable>& variables) {
   Value result = Value::Object{};
-  for (const Variable& variable : mask_secrets(variables))
-    result.set(variable.name, variable.value);
+  for (const Variable& variable : variables) result.set(variable.name, variable.value);
   return result;
 }
 
@@ -139,7 +137,7 @@ Value ranks_value(const std::vector<RankPlace>& ranks) {
 
 }  // namespace
 
-std::string plan_text(const LaunchPlan& plan) {
+std::string plan_text(const LaunchPlan& plan, const Secrets& secrets) {
   const JobOutline& outline = plan.outline;
   Text text;
   text.line("Runner:     {} ({})", name_of(outline.runner.kind), outline.runner.reason);
@@ -174,7 +172,7 @@ std::string plan_text(const LaunchPlan& plan) {
   text.list("Notes", plan.notes);
 
   text.line("\nEnvironment:");
-  for (const Variable& variable : mask_secrets(outline.environment.variables)) {
+  for (const Variable& variable : secrets.mask(outline.environment.variables)) {
     text.line("  {}={}", variable.name, shell_quote(variable.value));
   }
   if (!plan.files.empty()) text.line("\nFiles to write:");
@@ -182,21 +180,22 @@ std::string plan_text(const LaunchPlan& plan) {
     text.line("  {} ({} bytes)", file.path.string(), file.content.size());
   }
   if (!plan.entry.install.empty()) text.line("\nInstalled first:");
-  for (const auto& command : plan.entry.install) text.line("  {}", shell_join(command));
+  for (const auto& command : plan.entry.install)
+    text.line("  {}", shell_join(secrets.mask(command)));
 
   if (plan.check)
-    text.line("\nCheck before the start:\n  {}", shell_join(mask_secrets(plan.check->argv)));
+    text.line("\nCheck before the start:\n  {}", shell_join(secrets.mask(plan.check->argv)));
   if (plan.command.argv.empty()) {
     text.line("\nCommand:\n  none: this host serves the ranks that {} starts on it",
               outline.runner.master);
-    text.line("\nCommand of a rank:\n  {}", shell_join(mask_secrets(plan.command.user_command)));
+    text.line("\nCommand of a rank:\n  {}", shell_join(secrets.mask(plan.command.user_command)));
   } else {
-    text.line("\nCommand:\n  {}", shell_join(mask_secrets(plan.command.argv)));
+    text.line("\nCommand:\n  {}", shell_join(secrets.mask(plan.command.argv)));
   }
-  return text.take();
+  return secrets.mask(text.take());
 }
 
-std::string plan_json(const LaunchPlan& plan) {
+std::string plan_json(const LaunchPlan& plan, const Secrets& secrets) {
   const JobOutline& outline = plan.outline;
   Value result = Value::Object{};
   result.set("runner", name_of(outline.runner.kind));
@@ -229,12 +228,12 @@ std::string plan_json(const LaunchPlan& plan) {
   Value::List install;
   for (const auto& command : plan.entry.install) install.push_back(Value::list_of(command));
   result.set("install", std::move(install));
-  result.set("argv", Value::list_of(mask_secrets(plan.command.argv)));
-  if (plan.check) result.set("check", Value::list_of(mask_secrets(plan.check->argv)));
-  result.set("user_command", Value::list_of(mask_secrets(plan.command.user_command)));
+  result.set("argv", Value::list_of(plan.command.argv));
+  if (plan.check) result.set("check", Value::list_of(plan.check->argv));
+  result.set("user_command", Value::list_of(plan.command.user_command));
   result.set("notes", Value::list_of(plan.notes));
   result.set("warnings", Value::list_of(plan.warnings));
-  return opt_ml::to_json_indented(result, kIndent) + "\n";
+  return opt_ml::to_json_indented(secrets.mask(result), kIndent) + "\n";
 }
 
 }  // namespace entrypoint

@@ -5,14 +5,15 @@
 #include <string>
 
 #include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/secrets.h"
 
 namespace entrypoint {
 
 /// For people: hosts, ranks, environment, files, and the command quoted so that it can be pasted.
 /// Ends in a newline.
-std::string plan_text(const LaunchPlan& plan);
+std::string plan_text(const LaunchPlan& plan, const Secrets& secrets);
 
 /// For programs: one JSON object, indented; keys are the fields of LaunchPlan. Ends in a newline.
-std::string plan_json(const LaunchPlan& plan);
+std::string plan_json(const LaunchPlan& plan, const Secrets& secrets);
 
 }  // namespace entrypoint

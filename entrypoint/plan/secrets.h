@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps passwords and keys out of logs, plans and failure texts.
+// Keeps passwords and keys out of all that the launcher writes: plans, logs, failure texts,
+// reports, and the output that it passes on.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/secret_names.h"
+#include "entrypoint/plan/secret_values.h"
+#include "opt_ml_layout/hyperparameters.h"
 #include "opt_ml_layout/value.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
 
-inline constexpr std::string_view kMask = "******";
-
-/// True if a name (variable, hyperparameter, option) says that its value is secret: it holds
-/// SECRET, PASSWORD, TOKEN, PRIVATE, CREDENTIAL, CREDS, API_KEY, APIKEY or ACCESS_KEY as whole
-/// words, in any case, with any of `-_. ` between words. `tokenizer` and `max_tokens` are not.
-bool is_secret_name(std::string_view name);
-
-/// A command with the values of secret options masked: `--api-key X`, `--api-key=X`,
-/// `-x API_KEY=X`, and inside the text that follows `/bin/sh -c`.
-std::vector<std::string> mask_secrets(std::span<const std::string> argv);
-
-/// Variables with the values of secret names masked, secrets inside JSON values too.
-std::vector<Variable> mask_secrets(std::span<const Variable> environment);
-
-/// A JSON value with the values of secret keys masked at every level, and lists of arguments such
-/// as SM_USER_ARGS treated as a command.
-opt_ml::Value mask_secrets(const opt_ml::Value& value);
-
-/// The secret values of a job, to be found again in what its programs printed.
-class SecretValues {
+/// Masks by name what stands behind a name, short values too, then by value what SecretValues
+/// finds. Names stand as in `--api-key X`, `--api-key=X`, `-x API_KEY=X`, `lr=1,api_key=X` (up to
+/// the next `,NAME=`), in JSON, and in all of these within JSON, within a command that is one text,
+/// and within the value of an override.
+class Secrets {
  public:
-  /// Shorter values are left alone: to mask every "1" would hide the text and no secret. [bytes]
-  static constexpr std::size_t kShortest = 6;
+  /// Knows no value yet: masks by name, and passwords in URLs.
+  Secrets() = default;
+  /// What is masked by name in variables and hyperparameters is found by value in all that follows.
+  Secrets(const smp::Variables& environment, const opt_ml::Hyperparameters& parameters);
 
-  SecretValues() = default;
-  /// Values of variables with secret names: the job's, and those that we were started with
-  /// (NAME=value).
-  SecretValues(std::span<const Variable> environment, std::span<const std::string> inherited);
+  /// By value alone: a text of no known form.
+  [[nodiscard]] std::string mask(std::string text) const { return values_.mask(std::move(text)); }
+  /// The same; nothing for a text that is fine as it is.
+  [[nodiscard]] std::optional<std::string> masked(std::string_view text) const {
+    return values_.masked(text);
+  }
 
-  /// The text with every occurrence masked; passwords inside URLs (`//user:password@`) too.
-  [[nodiscard]] std::string mask(std::string text) const;
+  /// The words of a command, also inside the text that follows `/bin/sh -c`.
+  [[nodiscard]] std::vector<std::string> mask(std::span<const std::string> argv) const;
+
+  [[nodiscard]] std::vector<Variable> mask(std::span<const Variable> environment) const;
+
+  /// A JSON value at every level; lists of arguments such as SM_USER_ARGS are commands.
+  [[nodiscard]] opt_ml::Value mask(const opt_ml::Value& value) const;
 
  private:
-  void add(std::string_view name, std::string_view value);
-
-  std::vector<std::string> values_;  ///< longest first, for one may be part of another
+  SecretNames names_;
+  SecretValues values_;
 };
 
 }  // namespace entrypoint

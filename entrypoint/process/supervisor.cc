@@ -116,6 +116,8 @@ void Supervisor::stream_to(Child& child, StreamKind kind) {
 
 void Supervisor::show(StreamKind kind, const RankTag* tag, std::string_view piece,
                       bool starts_line) {
+  const std::optional<std::string> masked = mask_ ? mask_(piece) : std::nullopt;
+  if (masked) piece = *masked;
   if (watcher_) watcher_(kind, tag, piece);
   std::string& open_tag = open_tags_[static_cast<std::size_t>(kind)];
   OutputSink& sink = kind == StreamKind::kErr && !merge_ ? err_ : out_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,10 @@ class Supervisor final : public ProcessRunner {
   void merge_streams(bool merge) { merge_ = merge; }
   /// Programs that are started from now on are an mpirun of these ranks.
   void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
+  /// What stands in the place of a piece of a line, for the watcher, too; nothing: the piece
+  /// itself.
+  using Mask = std::function<std::optional<std::string>(std::string_view piece)>;
+  void mask_output(Mask mask) { mask_ = std::move(mask); }
   /// Gets each piece of a line that is streamed, and the tag of its rank where it has one. It must
   /// live as long as this, and be fast.
   using Watcher = std::function<void(StreamKind, const RankTag* tag, std::string_view piece)>;
@@ -92,6 +97,7 @@ class Supervisor final : public ProcessRunner {
   bool merge_ = false;
   RankTags tags_{{}, 1};
   std::array<std::string, 2> open_tags_;  ///< by StreamKind: whose unfinished line was shown last
+  Mask mask_;
   Watcher watcher_;
 
   SignalFile signals_;

@@ -29,6 +29,13 @@ std::string without_markup(std::string text) {
   return safe;
 }
 
+template <typename Mask>
+void mask_texts(nlohmann::json& value, const Mask& mask) {
+  if (value.is_string()) value = mask(value.get<std::string>());
+  if (!value.is_structured()) return;
+  for (nlohmann::json& part : value) mask_texts(part, mask);
+}
+
 }  // namespace
 
 std::string report_page(const nlohmann::json& report) {
@@ -60,7 +67,9 @@ std::string write_report(const ReportRequest& request) {
   const std::vector<Finding> findings = judge(job, numbers);
   std::error_code failed;  // writing says the same
   fs::create_directories(request.page.parent_path(), failed);
-  smp::replace_text(request.page, report_page(report_json(job, numbers, findings)));
+  nlohmann::json report = report_json(job, numbers, findings);
+  if (request.mask) mask_texts(report, request.mask);
+  smp::replace_text(request.page, report_page(report));
   if (numbers.steps == 0) return "";
   const Finding& first = findings.front();
   return first.advice.empty() ? first.text : fmt::format("{} {}", first.text, first.advice);

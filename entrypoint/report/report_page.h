@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct ReportRequest {
   /// When the job began: what was last written before is another one's.
   std::filesystem::file_time_type since = std::filesystem::file_time_type::min();
   std::optional<JobEnd> end;  ///< where the job's end is known
+  /// What each text of the page goes through; empty: nothing.
+  std::function<std::string(std::string)> mask;
 };
 
 /// Writes the page, in one step. The verdict as text: the first finding and its advice; empty where

@@ -22,7 +22,11 @@ struct Settings {
   std::string prefix;
 };
 
-// Written by configure() before threads start, read-only afterwards.
+// Written before threads start, read-only afterwards.
+Mask& mask() {
+  static Mask value;
+  return value;
+}
 Settings& settings() {
   static Settings value;
   return value;
@@ -85,12 +89,17 @@ const std::string& name() { return settings().name; }
 
 Level threshold() { return static_cast<Level>(threshold_value.load()); }
 
+void mask_messages(Mask value) { mask() = std::move(value); }
+
+const Mask& message_mask() { return mask(); }
+
 bool enabled(Level level) { return static_cast<int>(level) >= threshold_value.load(); }
 
 void write(Level level, std::string_view message) noexcept {
   try {
-    const std::string line = fmt::format("{} {:<12} {:<8} {}{}\n", timestamp(), settings().name,
-                                         level_name(level), settings().prefix, message);
+    const std::string line =
+        fmt::format("{} {:<12} {:<8} {}{}\n", timestamp(), settings().name, level_name(level),
+                    settings().prefix, mask() ? mask()(std::string(message)) : message);
     // A log line that cannot be written is lost: it must not end the job.
     [[maybe_unused]] const int error = write_all(STDERR_FILENO, line);
   } catch (...) {

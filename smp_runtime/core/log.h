@@ -2,6 +2,7 @@
 // One line per event on stderr: `2026-11-21 01:55:15,423 NAME LEVEL message`.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,9 +21,15 @@ std::optional<Level> parse_level(std::string_view text);
 /// other threads start. `prefix` is put before each message, e.g. "[rank 3, algo-2] ".
 void configure(std::string name, Level threshold, std::string prefix = "");
 
+/// What messages go through before they are written, to keep secrets out of them.
+using Mask = std::function<std::string(std::string)>;
+/// Sets it; call as configure().
+void mask_messages(Mask mask);
+
 bool enabled(Level level);
 
 /// As configured: for a shared module, which has its own copy of all this.
+const Mask& message_mask();
 const std::string& name();
 Level threshold();
 

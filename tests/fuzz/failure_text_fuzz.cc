@@ -11,7 +11,7 @@
 #include "entrypoint/job/failure/cause.h"
 #include "entrypoint/job/failure/failure_text.h"
 #include "entrypoint/job/failure/output_record.h"
-#include "entrypoint/plan/secrets.h"
+#include "entrypoint/plan/secret_values.h"
 #include "entrypoint/process/rank_lines.h"
 #include "entrypoint/process/streams.h"
 #include "opt_ml_layout/outputs.h"

@@ -114,7 +114,7 @@ Results run_case(const fs::path& folder) {
     results = {{"argv", in_lines(plan.command.argv)},
                {"user_command", in_lines(plan.command.user_command)},
                {"env", in_lines(plan.outline.environment.variables)},
-               {"plan", plan_text(plan)}};
+               {"plan", plan_text(plan, Secrets(job.environment, job.files.hyperparameters))}};
   } catch (const smp::Error& error) {
     results = {{"failure", std::string(error.what()) + "\n"}};
   }

@@ -19,5 +19,16 @@ TEST(LogLevel, IsNothingElse) {
   }
 }
 
+TEST(Log, MasksMessages) {
+  mask_messages([](const std::string& text) { return text == "secret 1" ? "secret *" : text; });
+
+  testing::internal::CaptureStderr();
+  SMP_LOG(error, "secret {}", 1);
+  const std::string masked = testing::internal::GetCapturedStderr();
+  mask_messages({});
+
+  EXPECT_TRUE(masked.ends_with(" secret *\n")) << masked;
+}
+
 }  // namespace
 }  // namespace smp::log

@@ -78,10 +78,10 @@ TEST(Ending, MasksSecretsThatTheProgramPrinted) {
   const Supervisor processes;
   OutputRecord output;
   output.add(StreamKind::kErr, nullptr, "ValueError: bad key hunter2x for https://me:pass@host/\n");
-  const std::vector<Variable> environment{{.name = "SM_HP_API_KEY", .value = "hunter2x"}};
+  const Secrets secrets({{"SM_HP_API_KEY", "hunter2x"}}, {});
 
   const JobStatus status = status_of(Outcome{.status = {.code = 1, .signal = 0}, .command = {"sh"}},
-                                     processes, output, {.secrets = SecretValues(environment, {})});
+                                     processes, output, {.secrets = secrets});
 
   EXPECT_THAT(status.failure_text,
               HasSubstr("\"ValueError: bad key ****** for https://me:******@host/\""));

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/plan/secrets.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "tests/unit/entrypoint/job_builder.h"
@@ -12,60 +11,8 @@
 namespace entrypoint {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-using Words = std::vector<std::string>;
-
-TEST(Secrets, NamesAreReadByWord) {
-  for (const char* name :
-       {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "password", "--api-key", "apiKey", "api_key",
-        "APIKEY", "db.password", "SM_HP_HF-TOKEN", "private"}) {
-    EXPECT_TRUE(is_secret_name(name)) << name;
-  }
-  for (const char* name :
-       {"tokenizer", "max_tokens", "keyboard", "compass", "secretary", "lr", ""}) {
-    EXPECT_FALSE(is_secret_name(name)) << name;
-  }
-}
-
-TEST(Secrets, AreMaskedInCommands) {
-  EXPECT_THAT(mask_secrets(Words{"python3", "t.py", "--api-key", "abc", "--lr", "1", "--token=x"}),
-              ElementsAre("python3", "t.py", "--api-key", "******", "--lr", "1", "--token=******"));
-  EXPECT_THAT(mask_secrets(Words{"mpirun", "-x", "API_KEY=1", "-x", "AWS_SESSION_TOKEN", "a"}),
-              ElementsAre("mpirun", "-x", "API_KEY=******", "-x", "AWS_SESSION_TOKEN", "a"));
-  EXPECT_THAT(mask_secrets(Words{"/bin/sh", "-c", "./run.sh --password 'a b' --lr 1"}),
-              ElementsAre("/bin/sh", "-c", "./run.sh --password '******' --lr 1"));
-  EXPECT_THAT(mask_secrets(Words{"--o", "lr=1,password=x,b=2"}),
-              ElementsAre("--o", "lr=1,password=******,b=2"));
-}
-
-TEST(Secrets, AreMaskedInOverrides) {
-  EXPECT_THAT(mask_secrets(Words{"python3", "t.py", "db.password=a,b,c", "lr=0.1", "names=a,b"}),
-              ElementsAre("python3", "t.py", "db.password=******", "lr=0.1", "names=a,b"));
-  EXPECT_THAT(mask_secrets(Words{R"(hub={"token":"x,y","user":"me"})"}),
-              ElementsAre(R"(hub={"token":"******","user":"me"})"));
-  EXPECT_EQ(
-      mask_secrets(std::vector<Variable>{{"SM_USER_ARGS", R"(["api_key=x","lr=1"])"}})[0].value,
-      R"(["api_key=******","lr=1"])");
-}
-
-TEST(Secrets, AreMaskedInsideJson) {
-  const std::vector<Variable> variables{
-      {"SM_HPS", R"({"hf":{"token":"x"},"lr":1})"},
-      {"SM_USER_ARGS", R"(["--password","x","--lr","1"])"},
-      {"SM_HP_PASSWORD", "x"},
-      {"SM_HOSTS", R"(["algo-1"])"},
-  };
-
-  const auto masked = mask_secrets(variables);
-
-  EXPECT_EQ(masked[0].value, R"({"hf":{"token":"******"},"lr":1})");
-  EXPECT_EQ(masked[1].value, R"(["--password","******","--lr","1"])");
-  EXPECT_EQ(masked[2].value, "******");
-  EXPECT_EQ(masked[3].value, R"(["algo-1"])");
-}
 
 LaunchPlan a_plan() {
   return make_launch_plan(a_job()
@@ -78,7 +25,7 @@ LaunchPlan a_plan() {
 }
 
 TEST(PlanReport, TextHasRanksAndAPastableCommand) {
-  const std::string text = plan_text(a_plan());
+  const std::string text = plan_text(a_plan(), {});
 
   EXPECT_THAT(text, HasSubstr("Runner:     mpi (sagemaker_mpi_enabled is true: MPI)"));
   EXPECT_THAT(text,
@@ -88,12 +35,12 @@ TEST(PlanReport, TextHasRanksAndAPastableCommand) {
 }
 
 TEST(PlanReport, NoFormShowsASecret) {
-  EXPECT_THAT(plan_text(a_plan()), Not(HasSubstr("deadbeef")));
-  EXPECT_THAT(plan_json(a_plan()), Not(HasSubstr("deadbeef")));
+  EXPECT_THAT(plan_text(a_plan(), {}), Not(HasSubstr("deadbeef")));
+  EXPECT_THAT(plan_json(a_plan(), {}), Not(HasSubstr("deadbeef")));
 }
 
 TEST(PlanReport, JsonIsOneObject) {
-  const opt_ml::Value json = opt_ml::parse_json(plan_json(a_plan()));
+  const opt_ml::Value json = opt_ml::parse_json(plan_json(a_plan(), {}));
 
   EXPECT_EQ(*json.find("runner"), opt_ml::Value("mpi"));
   EXPECT_EQ(*json.find("role"), opt_ml::Value("master"));
@@ -109,7 +56,7 @@ TEST(PlanReport, AWorkerShowsWhatItsRanksRun) {
   const LaunchPlan plan = make_launch_plan(
       a_job().with_hosts({"algo-1", "algo-2"}).on_host("algo-2").with_mpi(2), a_machine());
 
-  EXPECT_THAT(plan_text(plan),
+  EXPECT_THAT(plan_text(plan, {}),
               HasSubstr("none: this host serves the ranks that algo-1 starts on it"));
 }
 

@@ -71,6 +71,20 @@ TEST_F(SupervisorTest, MergesWhenAsked) {
   EXPECT_EQ(err_.text(), "");
 }
 
+TEST_F(SupervisorTest, MasksWhatItPassesOnAndWhatIsWatched) {
+  std::string watched;
+  supervisor_.mask_output([](std::string_view piece) {
+    return piece == "secret\n" ? std::optional<std::string>("***\n") : std::nullopt;
+  });
+  supervisor_.watch_output(
+      [&](StreamKind, const RankTag*, std::string_view piece) { watched.append(piece); });
+
+  wait_for(supervisor_.start(shell("echo plain; echo secret")));
+
+  EXPECT_EQ(out_.text(), "plain\n***\n");
+  EXPECT_EQ(watched, out_.text());
+}
+
 TEST_F(SupervisorTest, WritesHostsIntoRankTags) {
   supervisor_.set_rank_tags(RankTags({"algo-1", "algo-2"}, 1));
 

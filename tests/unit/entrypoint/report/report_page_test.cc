@@ -119,6 +119,25 @@ TEST_F(ReportOfFolder, FilesOfAnEarlierJobAreLeftOut) {
   EXPECT_EQ(data_of(text_of(page))["card"]["ranks"], 1);
 }
 
+TEST_F(ReportOfFolder, EveryTextIsMasked) {
+  const std::string secret = "k3y\"<";
+  write_text(records_ / "rank-0.jsonl",
+             header_text(0) + R"({"event": {"time": 1, "kind": "resumed", "text": "k3y\"<"}})");
+  const auto page = folder_ / "report.html";
+
+  write_report({.folders = {records_},
+                .page = page,
+                .end = JobEnd{.exit_code = 1, .failure = secret, .last_lines = {secret}},
+                .mask = [&](std::string text) {
+                  const std::size_t at = text.find(secret);
+                  return at == text.npos ? text : text.replace(at, secret.size(), "***");
+                }});
+
+  EXPECT_THAT(text_of(page), Not(HasSubstr("k3y")));
+  EXPECT_EQ(data_of(text_of(page))["end"],
+            json::parse(R"({"exit_code": 1, "failure": "***", "last_lines": ["***"]})"));
+}
+
 TEST_F(ReportOfFolder, APageThatCannotBeWrittenIsNamed) {
   write_text(records_ / "rank-0.jsonl", header_text(0));
   EXPECT_THROW(write_report({.folders = {records_}, .page = "/proc/none/report.html"}),
