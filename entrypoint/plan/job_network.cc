@@ -65,26 +65,28 @@ void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
                   network.interface_name));
 }
 
-/// By what hosts and ranks know each other.
+/// By what hosts know each other. Ranks trust their network.
 void settle_trust(const JobConfig& job, const RunnerChoice& choice, JobNetwork& network) {
   if (!choice.starts_ranks()) return;  // processes that know nothing of each other
-  if (job.files.secret) {
+  if (choice.spans_hosts() && job.files.secret) {
     network.notes.push_back(
-        fmt::format("hosts and ranks prove by {} that they are of the job",
+        fmt::format("hosts prove by {} that they are of the job",
                     job.files.secret_key.empty() ? "SMP_JOB_SECRET" : "the mounted key"));
     return;
   }
   if (job.options.auth == AuthPolicy::kRequire) {
     throw smp::ConfigError(
-        "SM_LAUNCH_AUTH=require: the {} hosts of the job have nothing to prove by that they are of "
-        "it; give all of them the same SMP_JOB_SECRET or SMP_JOB_SECRET_FILE, or mount a key pair "
-        "(SM_LAUNCH_SSH_KEY)",
-        choice.hosts.size());
+        choice.spans_hosts()
+            ? "SM_LAUNCH_AUTH=require: the hosts of the job have nothing to prove by that they are "
+              "of it; give all of them the same SMP_JOB_SECRET or SMP_JOB_SECRET_FILE, or mount a "
+              "key pair (SM_LAUNCH_SSH_KEY)"
+            : "SM_LAUNCH_AUTH=require: torchrun has its hosts trust the network; start the job by "
+              "mpirun (SM_LAUNCH_RUNNER=mpi), or without that variable");
   }
-  network.notes.push_back(
-      choice.spans_hosts()
-          ? "the network is trusted until hosts have exchanged keys: they have no SMP_JOB_SECRET"
-          : "the network between hosts is trusted: they have no SMP_JOB_SECRET");
+  if (choice.spans_hosts()) {
+    network.notes.push_back(
+        "the network is trusted until hosts have exchanged keys: they have no SMP_JOB_SECRET");
+  }
 }
 
 /// Servers of the job on this host.
