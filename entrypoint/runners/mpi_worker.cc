@@ -51,7 +51,7 @@ std::optional<Outcome> MpiWorker::connect() {
   connects_ = true;
   // The file of an earlier run in this container would end this one at once.
   std::error_code ignored;
-  std::filesystem::remove(job_status_path(choice_.master, settings_.cluster_job), ignored);
+  std::filesystem::remove(shared_status_path(choice_.master, settings_.cluster_job), ignored);
   save_rank_environment(keys_.folder().path(), outline_.environment,
                         planned_environment(outline_.environment, settings_.inherited));
   offer_records(keys_.folder().path(), records_folder(outline_.environment));
@@ -134,13 +134,16 @@ void MpiWorker::announce(const JobStatus& status) {
 }
 
 Outcome MpiWorker::run(const std::vector<std::string>& /*argv*/) {
-  const std::filesystem::path path = job_status_path(choice_.master, settings_.cluster_job);
+  const std::filesystem::path own = keys_.folder().file(kStatusFile);
+  const std::filesystem::path shared = shared_status_path(choice_.master, settings_.cluster_job);
   std::optional<Deadline> stop_deadline;
   // No deadline of its own: the job takes what it takes. A master that vanishes ends the watch.
   while (true) {
     // The file first: the master may be gone because the job is over.
     const bool master_is_lost = processes_.ended(watch_).has_value();
-    if (const auto status = read_job_status(path)) {
+    auto status = read_job_status(own);
+    if (!status) status = read_job_status(shared);
+    if (status) {
       processes_.send(watch_, SIGKILL);
       SMP_LOG(info, "The master reports exit code {}", status->exit_code);
       return {.status = {.code = status->exit_code, .signal = 0}, .followed = status};

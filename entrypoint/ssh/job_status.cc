@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "entrypoint/ssh/ssh_client.h"
+#include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/text.h"
@@ -21,7 +22,7 @@ constexpr std::chrono::milliseconds kPause{250};
 
 }  // namespace
 
-std::filesystem::path job_status_path(std::string_view master, std::string_view cluster_job) {
+std::filesystem::path shared_status_path(std::string_view master, std::string_view cluster_job) {
   return fmt::format("/tmp/done.{}{}{}", master, cluster_job.empty() ? "" : ".", cluster_job);
 }
 
@@ -49,16 +50,23 @@ JobStatus parse_job_status(std::string_view text) {
 std::optional<JobStatus> read_job_status(const std::filesystem::path& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return std::nullopt;
-  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return std::nullopt;
+  // A second name may be another user's, for an old file of ours.
+  const bool is_ours = S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1;
+  if (!is_ours) return std::nullopt;
   return parse_job_status(smp::read_text(path));
+}
+
+std::string take_status_command(std::string_view master, std::string_view cluster_job) {
+  // Names hold no blank or quote. Without -T a folder that somebody made there would take the file.
+  return fmt::format(
+      R"(done=${{{0}:+${0}/{1}}}; done=${{done:-{2}}}; draft=$(mktemp "$done.XXXXXXXX") && )"
+      R"({{ cat > "$draft" && mv -fT "$draft" "$done" || {{ rm -f "$draft"; false; }}; }})",
+      kFolderVariable, kStatusFile, shared_status_path(master, cluster_job).string());
 }
 
 void deliver_job_status(const StatusDelivery& delivery, const std::string& host,
                         const JobStatus& status, Deadline deadline) {
-  const std::string path = job_status_path(delivery.master, delivery.cluster_job).string();
-  // Renamed into place: a reader sees all of it or nothing. Names hold no blank or quote.
-  const std::string command =
-      fmt::format("umask 077 && cat > {0}.part && mv -f {0}.part {0}", path);
+  const std::string command = take_status_command(delivery.master, delivery.cluster_job);
   while (true) {
     const std::chrono::milliseconds left(poll_timeout(deadline));
     const Completed done =

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file by which a worker learns how the job ended: /tmp/done.<master>, written by the master
-// over ssh. The reference launcher's is empty and means success; ours starts with the exit code,
-// and the failure text follows.
+// The file by which a worker learns how the job ended, written by the master over ssh: `done` in
+// the worker's launch folder. It starts with the exit code, and the failure text follows. Where the
+// other side is a reference launcher, which has no such folder, it is /tmp/done.<master>; that
+// launcher's own is empty and means success.
 #pragma once
 
 #include <filesystem>
@@ -21,15 +22,23 @@ struct JobStatus {
   bool operator==(const JobStatus&) const = default;
 };
 
-/// `cluster_job` is JobSettings': two jobs on one host have files of their own.
-std::filesystem::path job_status_path(std::string_view master, std::string_view cluster_job);
+/// Of the file in the launch folder.
+inline constexpr const char* kStatusFile = "done";
+
+/// The file for reference launchers. `cluster_job` is JobSettings': two jobs on one host have files
+/// of their own.
+std::filesystem::path shared_status_path(std::string_view master, std::string_view cluster_job);
 
 /// Pure; the text is cut so that it fits a pipe.
 std::string job_status_text(const JobStatus& status);
 JobStatus parse_job_status(std::string_view text);
 
-/// None while there is no file. One that another user put there does not count.
+/// None while there is no file. One that another user put there, a link included, does not count.
 std::optional<JobStatus> read_job_status(const std::filesystem::path& path);
+
+/// Pure: what the shell of a host does with a status on its stdin. The file is written under a name
+/// that nobody knows before, then renamed: a reader sees all of it or nothing.
+std::string take_status_command(std::string_view master, std::string_view cluster_job);
 
 struct StatusDelivery {
   std::filesystem::path ssh_config;

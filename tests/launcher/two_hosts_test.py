@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -112,6 +113,22 @@ def test_a_stale_status_file_does_not_end_the_worker(folder):
 
     assert [result.code for result in results] == [0, 0]
     assert "Exchanged keys" in results[1].err
+
+
+def test_what_another_user_put_into_tmp_keeps_no_status_away(folder):
+    with two_hosts(folder, TELL) as hosts:
+        tmp = folder / "tmp-algo-2"
+        (tmp / "done.algo-1").mkdir(parents=True)
+        (tmp / "done.algo-1" / "full").touch()
+        victim = folder / "victim"
+        victim.write_text("mine\n")
+        (tmp / "done.algo-1.part").symlink_to(victim)
+        for name in ("done.algo-1", "done.algo-1.part"):
+            os.chown(tmp / name, 65534, 65534, follow_symlinks=False)
+        results = hosts.run()
+
+    assert [result.code for result in results] == [0, 0], results[1].err
+    assert victim.read_text() == "mine\n"
 
 
 def test_the_master_may_come_first(folder):
