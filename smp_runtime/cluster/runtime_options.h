@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/variables.h"
 
@@ -19,9 +18,9 @@ inline constexpr std::array kRuntimeVariables = {
                 "settings of the job, which have precedence over those of smp.init"},
     VariableRow{"SM_HOSTS", "",
                 "the job's hosts; the first is where rank 0 is looked for if nothing else says it"},
-    VariableRow{kSecretVariable, "",
+    VariableRow{"SMP_JOB_SECRET", "",
                 "secret of the job, by which its hosts prove themselves to each other"},
-    VariableRow{kSecretFileVariable, "", "file that holds it"},
+    VariableRow{"SMP_JOB_SECRET_FILE", "", "file that holds it"},
     VariableRow{"SM_LOG_LEVEL", "20", "threshold of the log"},
     VariableRow{"SMP_TIMEOUT_SECONDS", "1800",
                 "how long ranks wait for each other; long, because ranks may save or evaluate"},
