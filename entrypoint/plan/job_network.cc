@@ -93,17 +93,18 @@ void settle_trust(const JobConfig& job, const RunnerChoice& choice, JobNetwork& 
 void list_servers(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice,
                   JobNetwork& network) {
   if (!choice.starts_ranks()) return;
-  const auto chosen = std::ranges::find(facts.interfaces, network.interface_name, &Interface::name);
-  const std::string addresses = chosen == facts.interfaces.end()
-                                    ? "127.0.0.1"
-                                    : fmt::to_string(fmt::join(chosen->listen_addresses(), ", "));
   if (choice.spans_hosts() && !choice.cluster_serves_hosts) {
-    network.listens.push_back(fmt::format("sshd of the job: {}, port {}", addresses,
-                                          job.options.ssh_port != 0
-                                              ? fmt::to_string(job.options.ssh_port)
+    const auto chosen =
+        std::ranges::find(facts.interfaces, network.interface_name, &Interface::name);
+    network.listens.push_back(
+        fmt::format("sshd of the job: {}, port {}",
+                    chosen == facts.interfaces.end()
+                        ? "all addresses"
+                        : fmt::to_string(fmt::join(chosen->listen_addresses(), ", ")),
+                    job.options.ssh_port != 0 ? fmt::to_string(job.options.ssh_port)
                                               : "22, or 2222 for users who may not"));
   }
-  network.listens.push_back(fmt::format("ranks: {}, free ports", addresses));
+  network.listens.push_back("ranks: all addresses, free ports");
   if (choice.kind == Runner::kTorchrun) {
     network.listens.push_back(
         "torchrun: all addresses, as PyTorch has it, the port of the command");
