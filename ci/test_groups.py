@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from test_run import (
     beside,
     closing_line,
     run_group,
+    slowness,
     tail,
 )
 
@@ -64,8 +66,13 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     return run
 
 
-# Every fifth case of tests with many; all of them run in the groups grid and engines.
-THIN = ("--thin", "5")
+@functools.cache
+def thin() -> tuple[str, str]:
+    """Of tests with many cases every fifth, and fewer on a slow machine, for continuous integration
+    has a limit. All cases run in the groups grid and engines."""
+    return "--thin", str(round(5 * slowness()))
+
+
 VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
@@ -89,19 +96,19 @@ def thorough(group: Group) -> Count:
     group.environment |= PACKAGE
     # By themselves: the conftest of tests/mpi marks files by name, and some bear the same.
     count += group.pytest("tests/gpu", "-m", "thorough")
-    return count + group.pytest("tests/mpi", "-m", "thorough and not long", *THIN)
+    return count + group.pytest("tests/mpi", "-m", "thorough and not long", *thin())
 
 
 def torch_suite(group: Group) -> Count:
     group.environment |= PACKAGE
-    return group.pytest("tests/torch_suite", "-m", "not long", *THIN)
+    return group.pytest("tests/torch_suite", "-m", "not long", *thin())
 
 
 DIFFERENTIAL = "tests/differential/differential_test.py"
 
 
 def differential(group: Group) -> Count:
-    return group.pytest(DIFFERENTIAL, *THIN)
+    return group.pytest(DIFFERENTIAL, *thin())
 
 
 def one_test(*command: str) -> Callable[[Group], Count]:
@@ -173,7 +180,7 @@ def prepare_slurm(group: Group) -> None:
 
 def slurm(group: Group) -> Count:
     prepare_slurm(group)
-    return group.pytest("tests/slurm", "-m", "not long", *THIN)
+    return group.pytest("tests/slurm", "-m", "not long", *thin())
 
 
 def browser(group: Group) -> Count:
@@ -182,7 +189,7 @@ def browser(group: Group) -> Count:
 
 
 def pods(group: Group) -> Count:
-    return group.pytest("tests/pods", "-m", "not long", *THIN)
+    return group.pytest("tests/pods", "-m", "not long", *thin())
 
 
 def engines(group: Group) -> Count:
@@ -404,6 +411,8 @@ def main() -> int:
         total += run_all(groups, budgets["seconds"])
     took = beside(time.monotonic() - start, whole)
     print(f"\ntests took {took}; logs are in {LOGS.relative_to(ROOT)}")
+    if thin.cache_info().currsize:
+        print(f"of tests with many cases one in {thin()[1]} ran, as this machine's speed allows")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     print(closing_line(total))
     return 1 if total.failed or not total.passed else 0
