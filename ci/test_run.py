@@ -21,7 +21,6 @@ LOGS = ROOT / "build" / "test"
 CMAKE, CTEST = (ROOT / ".venv" / "bin" / name for name in ("cmake", "ctest"))
 BEAT = 5  # [s] without a word
 LOOK = 0.1  # [s] between looks at a command
-LOOP = 0.025  # [s] for a million rounds of a loop: a machine that takes longer is a slow one
 LOWEST_PRIORITY = ("nice", "-n", "19")
 
 
@@ -190,19 +189,6 @@ def run_group(
     if count.failed:
         print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
     return count
-
-
-def slowness() -> float:
-    """How many times as long as LOOP this machine takes for the loop, at least 1."""
-
-    def loop() -> float:
-        start = time.perf_counter()
-        total = 0
-        for number in range(1_000_000):
-            total += number
-        return time.perf_counter() - start
-
-    return max(1.0, min(loop() for _ in range(5)) / LOOP)
 
 
 def closing_line(total: Count) -> str:
