@@ -129,6 +129,7 @@ DISK = ["ci/setup", "ci/quickstart", "ci/build", "ci/test", "ci/docs", "ci/peers
 
 @pytest.mark.parametrize("script", DISK)
 def test_a_disk_that_is_too_small_is_refused(machine: Machine, script: str) -> None:
+    (machine.programs / "df").unlink()
     prefix = in_namespace(
         "mount -t tmpfs -o size=20m tmpfs /mnt",
         f"cp -r {machine.clone}/* /mnt",
@@ -304,6 +305,7 @@ def test_a_step_aloud_speaks_on_stderr_and_keeps_its_exit_code(machine: Machine)
 
 
 def test_folders_that_share_a_disk_are_added_up(machine: Machine) -> None:
+    (machine.programs / "df").unlink()
     free = shutil.disk_usage(machine.folder).free // 1_000_000
     half = free * 2 // 3
 
