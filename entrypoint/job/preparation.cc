@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,27 @@ namespace {
 constexpr std::chrono::seconds kOneLookup{30};
 constexpr std::chrono::minutes kTokenLimit{5};
 
+/// Lets everybody execute the program, and nobody change it who could not before.
+void make_executable(const std::filesystem::path& program) {
+  constexpr mode_t kExecute = S_IXUSR | S_IXGRP | S_IXOTH;
+  // The code may hold a link to it; what takes the place of the file behind it is not followed.
+  std::error_code failed;
+  const std::filesystem::path target = std::filesystem::canonical(program, failed);
+  const smp::FileDescriptor file(
+      open(target.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  if (file.is_open() && fstat(file.get(), &info) == 0) {
+    const mode_t mode = info.st_mode & ALLPERMS;
+    if ((mode & kExecute) == kExecute || fchmod(file.get(), mode | kExecute) == 0) return;
+  }
+  const int error = errno;
+  if (access(program.c_str(), X_OK) == 0) return;  // another user's, or where nobody can write
+  throw smp::ConfigError(
+      "{}: has no execute permission and cannot be given it: {}; give it one where it comes from "
+      "(chmod +x)",
+      program.string(), std::strerror(error));
+}
+
 void write_files(const LaunchPlan& plan) {
   for (const PlannedFile& file : plan.files) {
     std::error_code failed;
@@ -35,15 +57,7 @@ void write_files(const LaunchPlan& plan) {
     }
     smp::replace_text(file.path, file.content, smp::kForOwner);
   }
-  constexpr mode_t kForEverybody = 0777;
-  const char* const program = plan.entry.make_executable.c_str();
-  if (plan.entry.make_executable.empty() || chmod(program, kForEverybody) == 0) return;
-  const int error = errno;
-  if (access(program, X_OK) == 0) return;  // another user's file, or a mount that cannot be written
-  throw smp::ConfigError(
-      "{}: has no execute permission and cannot be given it: {}; give it one where it comes from "
-      "(chmod +x)",
-      plan.entry.make_executable.string(), std::strerror(error));
+  if (!plan.entry.make_executable.empty()) make_executable(plan.entry.make_executable);
 }
 
 std::string install_error_class(const std::vector<std::string>& argv) {

@@ -27,7 +27,7 @@ struct EntryPoint {
 
   /// Run one after the other in the code folder before the start, on every host: pip.
   std::vector<std::vector<std::string>> install;
-  /// Made executable before the start (mode 0777): kCommand, kExecutable; empty: nothing.
+  /// Made executable for everybody before the start: kCommand, kExecutable; empty: nothing.
   std::filesystem::path make_executable;
   std::vector<std::string> notes;
   std::vector<std::string> warnings;

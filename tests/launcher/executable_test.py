@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import stat
 import subprocess
 
 import pytest
-from jobs import make_trees, train_binary
+from jobs import LIMIT, free_port, job_environment, make_trees, train_binary
 
 TRAINER = train_binary().with_name("launcher_trainer")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can mount a folder")
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
 
 
@@ -58,6 +61,59 @@ def test_one_process_gets_its_hyperparameters_as_arguments(trees, run):
         "job: text=a b $c",
     ]
     assert tree.succeeded
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0o644, 0o755), (0o600, 0o711), (0o664, 0o775), (0o755, 0o755)]
+)
+def test_a_start_lets_nobody_change_the_program(trees, run, before, after):
+    [tree] = trees()
+    program = tree.base / "code/trainer"
+    program.chmod(before)
+
+    assert run(tree).code == 0
+    assert stat.S_IMODE(program.stat().st_mode) == after
+
+
+def test_a_linked_program_is_made_executable(trees, run):
+    [tree] = trees()
+    program = tree.base / "code/trainer"
+    program.rename(tree.base / "code/real")
+    program.symlink_to("real")
+
+    assert run(tree).code == 0
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
+
+
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2"'
+ANOTHER_USER = 'exec setpriv --reuid 65534 --regid 65534 --clear-groups "$2"'
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [(READ_ONLY, "Read-only file system"), (ANOTHER_USER, "Operation not permitted")],
+)
+def test_a_program_that_cannot_be_changed_runs_where_it_may(trees, folder, script, reason):
+    [tree] = trees()
+    program = tree.base / "code/trainer"
+    subprocess.run(["chmod", "-R", "a+rwX", folder], check=True)
+
+    def start() -> int:
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script, "sh", tree.base / "code", train_binary()],
+            env=job_environment(SAGEMAKER_BASE_DIR=str(tree.base), MASTER_PORT=free_port()),
+            capture_output=True, text=True, timeout=LIMIT, check=False,
+        ).returncode  # fmt: skip
+
+    program.chmod(0o644)
+    assert start() == 1
+    message = f"{program}: has no execute permission and cannot be given it: {reason};"
+    assert tree.failure.startswith(message)
+    for mode in (0o755, 0o715):
+        program.chmod(mode)
+        assert start() == 0
+        assert stat.S_IMODE(program.stat().st_mode) == mode
 
 
 @needs_mpirun
