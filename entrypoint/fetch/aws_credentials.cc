@@ -41,20 +41,13 @@ std::string first_line(const std::string& file_name) {
 
 }  // namespace
 
-bool is_trusted_credential_url(std::string_view url) {
-  if (url.starts_with("https://")) return true;
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return false;
-  std::string_view host = url.substr(kScheme.size());
-  host = host.substr(0, host.find('/'));
-  if (host.starts_with('[')) {
-    host = host.substr(1, host.find(']') - 1);
-  } else {
-    host = host.substr(0, host.find(':'));
-  }
-  constexpr std::string_view kHosts[] = {"localhost",     "127.0.0.1",      "::1",
-                                         "169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
-  return std::ranges::find(kHosts, host) != std::end(kHosts);
+bool is_trusted_credential_url(const std::string& url) {
+  const auto target = parse_url(url);
+  if (!target || target->has_user) return false;
+  constexpr std::string_view kHosts[] = {"localhost",     "127.0.0.1",      "[::1]",
+                                         "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+  return target->scheme == "https" ||
+         (target->scheme == "http" && std::ranges::find(kHosts, target->host) != std::end(kHosts));
 }
 
 const Credentials& CredentialChain::get(WallClock::time_point now) {
@@ -145,9 +138,10 @@ bool CredentialChain::from_container() {
                       .limit = kContainerLimit};
   if (!is_trusted_credential_url(request.url)) {
     throw smp::ConfigError(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI={}: credentials come over plain http only from this "
-        "host or from 169.254.170.2 and .23; use https",
-        full);
+        "AWS_CONTAINER_CREDENTIALS_{} leads to {}: credentials come over plain http only from this "
+        "host or from 169.254.170.2 and .23, and never by a URL with a user in it; use https, or "
+        "correct it",
+        relative.empty() ? "FULL_URI" : "RELATIVE_URI", request.url);
   }
   std::string token = smp::value_or(environment_, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
   // The file wins: EKS renews the token in it.

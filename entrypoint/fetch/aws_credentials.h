@@ -47,7 +47,7 @@ class CredentialChain {
 };
 
 /// True if credentials may be fetched from this address: with TLS from anywhere, without only from
-/// this host and from the addresses that ECS and EKS use. Pure.
-bool is_trusted_credential_url(std::string_view url);
+/// this host and from the addresses that ECS and EKS use. None with a user in it is trusted. Pure.
+bool is_trusted_credential_url(const std::string& url);
 
 }  // namespace entrypoint::fetch

@@ -38,6 +38,12 @@ File open_file(const std::filesystem::path& path, const char* mode) {
   return file;
 }
 
+std::string in_lower_case(std::string_view mixed) {
+  std::string text(mixed);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 /// State of one request, filled by callbacks.
 struct Exchange {
   CURL* handle = nullptr;
@@ -65,9 +71,8 @@ std::size_t take_header(char* data, std::size_t, std::size_t count, void* where)
   if (line.starts_with("HTTP/")) exchange.response.headers.clear();  // after "100 Continue"
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return count;
-  std::string name(line.substr(0, colon));
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  exchange.response.headers[name] = smp::trimmed(line.substr(colon + 1));
+  exchange.response.headers[in_lower_case(line.substr(0, colon))] =
+      smp::trimmed(line.substr(colon + 1));
   return count;
 }
 
@@ -181,7 +186,30 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   return std::move(exchange.response);
 }
 
+/// None where the URL has no such part.
+std::optional<std::string> part_of(CURLU* url, CURLUPart part) {
+  char* text = nullptr;
+  if (curl_url_get(url, part, &text, 0) != CURLUE_OK) return std::nullopt;
+  std::string result = text;
+  curl_free(text);
+  return result;
+}
+
 }  // namespace
+
+std::optional<UrlTarget> parse_url(const std::string& url) {
+  struct Cleanup {
+    void operator()(CURLU* handle) const { curl_url_cleanup(handle); }
+  };
+  const std::unique_ptr<CURLU, Cleanup> parsed(curl_url());
+  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
+    return std::nullopt;
+  }
+  return UrlTarget{.scheme = in_lower_case(part_of(parsed.get(), CURLUPART_SCHEME).value_or("")),
+                   .host = in_lower_case(part_of(parsed.get(), CURLUPART_HOST).value_or("")),
+                   .has_user = part_of(parsed.get(), CURLUPART_USER).has_value() ||
+                               part_of(parsed.get(), CURLUPART_PASSWORD).has_value()};
+}
 
 std::unique_ptr<HttpClient> make_curl_client(std::string ca_bundle) {
   return std::make_unique<CurlHttpClient>(std::move(ca_bundle));

@@ -70,6 +70,16 @@ class HttpClient {
 /// empty: the system's. Proxies come from the usual variables, which libcurl reads itself.
 std::unique_ptr<HttpClient> make_curl_client(std::string ca_bundle);
 
+/// Where a request would go.
+struct UrlTarget {
+  std::string scheme;     ///< in lower case
+  std::string host;       ///< in lower case; an IPv6 address in brackets, in its short form
+  bool has_user = false;  ///< a user or a password stands before it
+};
+
+/// By the parser that requests are sent by; nothing for a URL that it refuses. Pure.
+std::optional<UrlTarget> parse_url(const std::string& url);
+
 struct RetryPolicy {
   int attempts = 8;
   std::chrono::milliseconds first_wait{250};

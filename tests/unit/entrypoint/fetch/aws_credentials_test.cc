@@ -96,17 +96,50 @@ TEST(CredentialChain, ATokenFileIsReadAndWins) {
 TEST(CredentialChain, PlainHttpIsForAddressesOfThisHostOnly) {
   for (const char* url : {"https://any.host/x", "http://localhost/x", "http://127.0.0.1:80/x",
                           "http://169.254.170.2/x", "http://169.254.170.23", "http://[::1]:9/",
-                          "http://[fd00:ec2::23]/v1"}) {
+                          "http://[fd00:ec2::23]/v1", "http://[0:0:0:0:0:0:0:1]/",
+                          "http://[FD00:EC2:0::23]/", "HTTP://LOCALHOST/x", "HTTPS://any.host/x",
+                          "http://127.0.0.1#@evil.host/", "http://127.0.0.1?@evil.host/"}) {
     EXPECT_TRUE(is_trusted_credential_url(url)) << url;
   }
-  for (const char* url : {"http://evil.host/x", "http://localhost.evil/x", "ftp://localhost/",
-                          "http://169.254.169.254/x", "", "http://"}) {
+  for (const char* url : {"http://evil.host/x",
+                          "http://localhost.evil/x",
+                          "ftp://localhost/",
+                          "http://169.254.169.254/x",
+                          "",
+                          "http://",
+                          "localhost/x",
+                          "http://localhost:x@127.0.0.9:18080/",
+                          "http://localhost@evil.host/",
+                          "http://@localhost/",
+                          "http://:x@localhost/",
+                          "https://user:x@any.host/",
+                          "http://localhost%40evil.host/",
+                          "http://localhost%2eevil.host/",
+                          "http://localhost\\@evil.host/",
+                          "http://evil.host\\@localhost/",
+                          "http://[::1].evil.host/",
+                          "http://[::1]@evil.host/",
+                          "http://[::ffff:127.0.0.9]/",
+                          "http://[::2]/",
+                          "http://localhost /",
+                          "http://localhost:80:x@evil.host/",
+                          "http://127.0.0.10/"}) {
     EXPECT_FALSE(is_trusted_credential_url(url)) << url;
   }
   CredentialsCase job{
       .environment = {{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.host/x"}}};
   EXPECT_THAT(job.error(), HasSubstr("use https"));
   EXPECT_THAT(job.client.requests, IsEmpty());
+}
+
+TEST(CredentialChain, ARelativeAddressLeadsToNobodyElse) {
+  for (const char* path : {":x@127.0.0.9:18080/", "@evil.host/", ".evil.host/", "54/x", ":x/"}) {
+    CredentialsCase job{.environment = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", path},
+                                        {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret"}}};
+
+    EXPECT_THAT(job.error(), HasSubstr("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI leads to ")) << path;
+    EXPECT_THAT(job.client.requests, IsEmpty());
+  }
 }
 
 TEST(CredentialChain, AnInstancesRoleIsFetchedWithASessionToken) {
