@@ -35,10 +35,13 @@ void write_through(const smp::FileDescriptor& file, const std::filesystem::path&
   if (error != 0) fail(path, "cannot be written", error);
 }
 
-/// Removes a file on the way out; it may be gone already.
-struct Remover {
-  std::filesystem::path path;
-  ~Remover() { ::unlink(path.c_str()); }
+/// A draft that is removed on the way out.
+struct PassingDraft : smp::Draft {
+  explicit PassingDraft(const std::filesystem::path& place)
+      : Draft(smp::open_draft(place, "part", 0644)) {}
+  ~PassingDraft() { ::unlink(path.c_str()); }
+  PassingDraft(const PassingDraft&) = delete;
+  PassingDraft& operator=(const PassingDraft&) = delete;
 };
 
 void create_folder(const std::filesystem::path& folder) {
@@ -70,9 +73,7 @@ void try_job_folders(const Layout& layout) {
        {layout.output(), layout.output_data(), layout.model(), layout.checkpoints()}) {
     std::error_code ignored;
     if (folder == layout.checkpoints() && !std::filesystem::exists(folder, ignored)) continue;
-    const Remover trial{folder / (".trial." + std::to_string(::getpid()))};
-    const smp::FileDescriptor file = open_to_write(trial.path, O_TRUNC);
-    if (!file.is_open()) {
+    if (const PassingDraft trial(folder / "trial"); !trial.file.is_open()) {
       fail(folder, "the job has to write there, and no file can be made", errno);
     }
   }
@@ -90,10 +91,9 @@ bool write_failure(const Layout& layout, std::string_view text) {
   const std::filesystem::path marker = layout.failure_marker();
   const std::string clean = as_utf8(text);
 
-  const Remover draft{layout.output() / (".failure." + std::to_string(::getpid()))};
-  const smp::FileDescriptor file = open_to_write(draft.path, O_TRUNC);
-  if (!file.is_open()) fail(draft.path, "cannot be created", errno);
-  write_through(file, draft.path, clean);
+  const PassingDraft draft(marker);
+  if (!draft.file.is_open()) fail(draft.path, "cannot be created", errno);
+  write_through(draft.file, draft.path, clean);
 
   // link() is atomic and, unlike rename(), refuses to replace what somebody else wrote.
   if (::link(draft.path.c_str(), marker.c_str()) == 0) return true;

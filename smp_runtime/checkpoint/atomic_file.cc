@@ -48,32 +48,29 @@ void read_parts(const fs::path& path, const Take& take) {
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)),
-      temporary_(path_.parent_path() /
-                 fmt::format(".{}.{}.writing", path_.filename().string(), ::getpid())),
-      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (!file_.is_open()) fail("write", path_, errno);
+    : path_(std::move(path)), draft_(open_draft(path_, "writing")) {
+  if (!draft_.file.is_open()) fail("write", path_, errno);
 }
 
 AtomicFile::~AtomicFile() {
-  if (file_.is_open()) ::unlink(temporary_.c_str());
+  if (draft_.file.is_open()) ::unlink(draft_.path.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {
-  SMP_CHECK(file_.is_open(), "{} was written to after its end", path_.string());
+  SMP_CHECK(draft_.file.is_open(), "{} was written to after its end", path_.string());
   crc_ = crc32c(crc_, data);
   bytes_ += static_cast<std::int64_t>(data.size());
   const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
-  if (const int code = write_all(file_.get(), bytes)) fail("write", path_, code);
+  if (const int code = write_all(draft_.file.get(), bytes)) fail("write", path_, code);
 }
 
 FileDigest AtomicFile::commit() {
-  SMP_CHECK(file_.is_open(), "{} was committed twice", path_.string());
+  SMP_CHECK(draft_.file.is_open(), "{} was committed twice", path_.string());
   // Some file systems report a full disk only here, or when the descriptor is closed.
-  if (::fsync(file_.get()) != 0) fail("write", path_, errno);
-  if (::close(file_.release()) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::fsync(draft_.file.get()) != 0) fail("write", path_, errno);
+  if (::close(draft_.file.release()) != 0 || ::rename(draft_.path.c_str(), path_.c_str()) != 0) {
     const int code = errno;
-    ::unlink(temporary_.c_str());
+    ::unlink(draft_.path.c_str());
     fail("write", path_, code);
   }
   sync_folder(path_.parent_path());

@@ -25,7 +25,7 @@ struct FileDigest {
 /// Not thread-safe. Members throw HostError with the path and the system's reason.
 class AtomicFile {
  public:
-  /// Opens `.NAME.PID.writing` in the folder of `path`, which must exist.
+  /// Opens a draft, `.NAME.RANDOM.writing`, in the folder of `path`, which must exist.
   explicit AtomicFile(std::filesystem::path path);
   /// Removes what was not committed.
   ~AtomicFile();
@@ -40,8 +40,7 @@ class AtomicFile {
 
  private:
   const std::filesystem::path path_;
-  const std::filesystem::path temporary_;
-  FileDescriptor file_;
+  Draft draft_;
   std::int64_t bytes_ = 0;
   std::uint32_t crc_ = 0;
 };

@@ -2,6 +2,7 @@
 #include "smp_runtime/core/file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <mutex>
@@ -16,14 +17,12 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/host.h"
 
 namespace smp {
 namespace {
 
-/// 0, or the errno of what failed. `flags` and `mode` as open() takes them.
-int try_to_write(const std::filesystem::path& path, int flags, mode_t mode, std::string_view text) {
-  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode));
+/// 0, or the errno of what failed, opening included.
+int try_to_write(FileDescriptor file, std::string_view text) {
   if (!file.is_open()) return errno;
   if (const int code = write_all(file.get(), text)) return code;
   // Some file systems tell only here that the disk is full.
@@ -80,15 +79,26 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void append_text(const std::filesystem::path& path, std::string_view text) {
-  check_written(path, try_to_write(path, O_APPEND, kForEverybody, text));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  FileDescriptor file(::open(path.c_str(), kFlags, kForEverybody));
+  check_written(path, try_to_write(std::move(file), text));
+}
+
+Draft open_draft(const std::filesystem::path& path, std::string_view ending, mode_t mode) {
+  std::uint64_t number = 0;
+  if (::getentropy(&number, sizeof(number)) != 0) return {};
+  Draft draft{.path = path.parent_path() /
+                      fmt::format(".{}.{:016x}.{}", path.filename().string(), number, ending)};
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  draft.file = FileDescriptor(::open(draft.path.c_str(), kFlags, mode));
+  return draft;
 }
 
 void replace_text(const std::filesystem::path& path, std::string_view text, mode_t mode) {
-  std::filesystem::path draft = path;
-  draft += fmt::format(".{}-{}.part", host_name(), ::getpid());
-  int code = try_to_write(draft, O_TRUNC, mode, text);
-  if (code == 0 && std::rename(draft.c_str(), path.c_str()) != 0) code = errno;
-  if (code != 0) ::unlink(draft.c_str());
+  Draft draft = open_draft(path, "part", mode);
+  int code = try_to_write(std::move(draft.file), text);
+  if (code == 0 && std::rename(draft.path.c_str(), path.c_str()) != 0) code = errno;
+  if (code != 0) ::unlink(draft.path.c_str());
   check_written(path, code);
 }
 

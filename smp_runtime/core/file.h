@@ -73,6 +73,18 @@ class ParentOnlyFile {
 inline constexpr mode_t kForEverybody = 0666;  ///< but for what the umask forbids
 inline constexpr mode_t kForOwner = 0600;
 
+/// A file beside `path` that becomes it, by a rename, when it is whole.
+struct Draft {
+  std::filesystem::path path;
+  FileDescriptor file;  ///< not open where it cannot be made; errno says why
+};
+
+/// Makes a file `.NAME.RANDOM.ENDING`: a new one with that mode, under a name that nobody can know
+/// before, so that no link or file of another user is in its way. The draft is the caller's to
+/// rename or remove.
+Draft open_draft(const std::filesystem::path& path, std::string_view ending,
+                 mode_t mode = kForEverybody);
+
 /// All that can be read of the file, which may be one of /proc; empty where nothing can.
 std::string read_text(const std::filesystem::path& path);
 

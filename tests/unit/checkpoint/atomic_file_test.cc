@@ -2,11 +2,14 @@
 #include "smp_runtime/checkpoint/atomic_file.h"
 
 #include <csignal>
+#include <filesystem>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
@@ -60,6 +63,19 @@ TEST(AtomicFile, LeavesTheOldFileAndNothingElseWhenItIsNotCommitted) {
   { AtomicFile(folder.path() / "model").write("new"); }
 
   EXPECT_THAT(folder.files(), ElementsAre(Pair("model", "old")));
+}
+
+TEST(AtomicFile, MeetsNoLinkThatWaitsForItsDraft) {
+  const ScratchFolder folder;
+  folder.put("victim", "mine");
+  const auto waiting = fmt::format(".model.{}.writing", ::getpid());
+  std::filesystem::create_symlink("victim", folder.path() / waiting);
+
+  write_file(folder.path() / "model", "new");
+
+  EXPECT_EQ(read_file(folder.path() / "victim"), "mine");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.path() / "model"));
+  EXPECT_EQ(read_file(folder.path() / "model"), "new");
 }
 
 TEST(AtomicFile, LeavesTheOldFileWhenTheDiskIsFull) {

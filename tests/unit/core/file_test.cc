@@ -2,18 +2,23 @@
 #include "smp_runtime/core/file.h"
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <regex>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace smp {
@@ -31,6 +36,58 @@ TEST(TextFile, IsReplacedWithItsMode) {
 
   EXPECT_EQ(read_text(file), "second");
   EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+mode_t mode_of(const fs::path& file) {
+  struct stat info {};
+  EXPECT_EQ(::lstat(file.c_str(), &info), 0) << file;
+  return info.st_mode & 0777U;
+}
+
+TEST(TextFile, OfTheOwnerIsTheOwnersWhateverWasThere) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "key";
+  const fs::path known = file.string() + fmt::format(".{}-{}.part", host_name(), ::getpid());
+  for (const fs::path& open : {file, known}) {
+    testing_support::write_file(open, "open to all");
+    fs::permissions(open, fs::perms::all);
+  }
+
+  replace_text(file, "secret", kForOwner);
+
+  EXPECT_EQ(mode_of(file), kForOwner);
+}
+
+TEST(TextFile, MeetsNoLinkThatWaitsForItsDraft) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "key";
+  testing_support::write_file(folder.path() / "victim", "mine");
+  fs::create_symlink("victim", file.string() + fmt::format(".{}-{}.part", host_name(), ::getpid()));
+
+  replace_text(file, "text", kForOwner);
+
+  EXPECT_EQ(read_text(folder.path() / "victim"), "mine");
+  EXPECT_EQ(read_text(file), "text");
+}
+
+TEST(Draft, HasANameOfItsOwnEachTime) {
+  const TemporaryFolder folder;
+  const Draft one = open_draft(folder.path() / "file", "part", kForOwner);
+  const Draft other = open_draft(folder.path() / "file", "part");
+
+  ASSERT_TRUE(one.file.is_open() && other.file.is_open());
+  EXPECT_NE(one.path, other.path);
+  EXPECT_EQ(one.path.parent_path(), folder.path());
+  EXPECT_TRUE(
+      std::regex_match(one.path.filename().string(), std::regex(R"(\.file\.[0-9a-f]{16}\.part)")));
+  EXPECT_EQ(mode_of(one.path), kForOwner);
+}
+
+TEST(Draft, ThatCannotBeMadeIsNotOpen) {
+  const TemporaryFolder folder;
+
+  EXPECT_FALSE(open_draft(folder.path() / "none" / "file", "part").file.is_open());
+  EXPECT_EQ(errno, ENOENT);
 }
 
 TEST(TextFile, ThatCannotBeReplacedLeavesNoDraft) {

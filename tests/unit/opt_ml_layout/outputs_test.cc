@@ -44,6 +44,23 @@ TEST(Outputs, AFailureWrittenByTheUserStays) {
   EXPECT_EQ(read_file(layout.failure_marker()), "");
 }
 
+TEST(Outputs, NoLinkThatWaitsForADraftIsFollowed) {
+  const TemporaryFolder folder;
+  const Layout layout(folder.path());
+  create_job_folders(layout);
+  write_file(folder.path() / "victim", "mine");
+  for (const char* name : {".failure.", ".trial."}) {
+    std::filesystem::create_symlink(folder.path() / "victim",
+                                    layout.output() / (name + std::to_string(::getpid())));
+  }
+
+  try_job_folders(layout);
+  EXPECT_TRUE(write_failure(layout, "ours"));
+
+  EXPECT_EQ(read_file(folder.path() / "victim"), "mine");
+  EXPECT_EQ(read_file(layout.failure_marker()), "ours");
+}
+
 TEST(Outputs, OneOfManyProcessesWinsAndNoDraftStays) {
   const TemporaryFolder folder;
   const Layout layout(folder.path());
