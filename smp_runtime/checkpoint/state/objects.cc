@@ -1,54 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/state/objects.h"
 
-#include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <complex>
+#include <cstdint>
 #include <exception>
-#include <memory>
+#include <map>
+#include <optional>
 #include <span>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickler.h>
-#include <torch/csrc/jit/serialization/storage_context.h>
-#include <torch/csrc/jit/serialization/unpickler.h>
 
+#include "smp_runtime/checkpoint/pickle.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::checkpoint {
 namespace {
 
-/// Torch's reader of pickles knows no torch.Size, of which Python's files have some beside what is
-/// asked for here; of the class that is put in its place it makes None.
-void replace_sizes(std::string& pickle) {
-  constexpr std::string_view kSize = "ctorch\nSize\n";
-  constexpr std::string_view kKnown = "ccollections\nOrderedDict\n";
-  for (std::size_t at = pickle.find(kSize); at != std::string::npos;
-       at = pickle.find(kSize, at + kKnown.size())) {
-    pickle.replace(at, kSize.size(), kKnown);
+at::ScalarType scalar_type(const std::string& name) {
+  for (int number = 0; number < static_cast<int>(at::ScalarType::NumOptions); ++number) {
+    const auto type = static_cast<at::ScalarType>(number);
+    if (name == toString(type)) return type;
   }
+  throw ConfigError("it has elements of the unknown type {}", name);
 }
 
-c10::IValue unpickled(caffe2::serialize::PyTorchStreamReader& reader) {
-  const auto [data, size] = reader.getRecord("data.pkl");
-  std::string pickle(static_cast<const char*>(data.get()), size);
-  replace_sizes(pickle);
-  std::size_t position = 0;
-  torch::jit::Unpickler unpickler(
-      [&](char* buffer, std::size_t length) -> std::size_t {
-        const std::size_t given = std::min(length, pickle.size() - position);
-        std::memcpy(buffer, pickle.data() + position, given);
-        position += given;
-        return given;
-      },
-      /*type_resolver=*/nullptr, /*obj_loader=*/nullptr,
-      [&](const std::string& name) { return std::get<0>(reader.getRecord("data/" + name)); },
-      c10::Device(at::kCPU), /*use_storage_device=*/false, torch::jit::Unpickler::defaultTypeParser,
-      std::make_shared<torch::jit::DeserializationStorageContext>());
-  unpickler.set_version(reader.version());
-  return unpickler.parse_ivalue();
+c10::TypePtr item_type(PickledList::Kind kind) {
+  switch (kind) {
+    case PickledList::Kind::kInts:
+      return c10::IntType::get();
+    case PickledList::Kind::kDoubles:
+      return c10::FloatType::get();
+    case PickledList::Kind::kBools:
+      return c10::BoolType::get();
+    case PickledList::Kind::kTensors:
+      return c10::TensorType::get();
+    case PickledList::Kind::kAny:
+      break;
+  }
+  return c10::AnyType::get();
+}
+
+/// Objects of a pickle, on the CPU. What several places hold stays one object, and so do storages.
+class ObjectMaker {
+ public:
+  explicit ObjectMaker(caffe2::serialize::PyTorchStreamReader& archive) : archive_(archive) {}
+
+  c10::IValue make(const PickledObject& pickled) {
+    if (const auto known = made_.find(pickled.get()); known != made_.end()) return known->second;
+    return made_[pickled.get()] =
+               std::visit([this](const auto& value) { return object_of(value); }, pickled->value);
+  }
+
+ private:
+  static c10::IValue object_of(std::monostate) { return {}; }
+  static c10::IValue object_of(bool value) { return value; }
+  static c10::IValue object_of(std::int64_t value) { return value; }
+  static c10::IValue object_of(double value) { return value; }
+  static c10::IValue object_of(std::complex<double> value) { return c10::complex<double>(value); }
+  static c10::IValue object_of(const std::string& value) { return value; }
+
+  c10::IValue object_of(const PickledList& pickled) {
+    c10::impl::GenericList list(item_type(pickled.kind));
+    for (const PickledObject& item : pickled.items) list.push_back(make(item));
+    return list;
+  }
+
+  c10::IValue object_of(const PickledTuple& pickled) {
+    std::vector<c10::IValue> items;
+    for (const PickledObject& item : pickled.items) items.push_back(make(item));
+    return c10::ivalue::Tuple::create(std::move(items));
+  }
+
+  c10::IValue object_of(const PickledDict& pickled) {
+    c10::impl::GenericDict dictionary(c10::AnyType::get(), c10::AnyType::get());
+    for (const auto& [key, value] : pickled.items) {
+      dictionary.insert_or_assign(make(key), make(value));
+    }
+    return dictionary;
+  }
+
+  c10::IValue object_of(const PickledTensor& pickled) {
+    const at::Tensor tensor = at::empty({0}, at::dtype(scalar_type(pickled.storage.type)));
+    tensor.set_(storage_of(pickled.storage), pickled.offset, pickled.sizes, pickled.strides);
+    if (pickled.is_conjugate) tensor._set_conj(true);
+    if (pickled.is_negative) tensor._set_neg(true);
+    return tensor.set_requires_grad(pickled.requires_grad);
+  }
+
+  // What makes tensors is nothing by itself.
+  static c10::IValue object_of(const PickledName& pickled) { return pickled.text; }
+  static c10::IValue object_of(const PickledStorage& pickled) { return pickled.record; }
+
+  c10::Storage storage_of(const PickledStorage& pickled) {
+    if (const auto known = storages_.find(pickled.record); known != storages_.end()) {
+      return known->second;
+    }
+    at::DataPtr data;
+    std::size_t bytes = 0;
+    if (pickled.elements > 0) std::tie(data, bytes) = archive_.getRecord(pickled.record);
+    const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data));
+    if (bytes > 0) storages_.emplace(pickled.record, storage);
+    return storage;
+  }
+
+  caffe2::serialize::PyTorchStreamReader& archive_;
+  std::unordered_map<const Pickled*, c10::IValue> made_;
+  std::map<std::string, c10::Storage> storages_;
+};
+
+c10::IValue unpickled(const std::filesystem::path& path) {
+  caffe2::serialize::PyTorchStreamReader archive(path.string());
+  const auto limit = std::filesystem::file_size(path);  // torch.save does not compress
+  const auto bytes_of = [&](const std::string& record) -> std::optional<std::int64_t> {
+    if (!archive.hasRecord(record)) return std::nullopt;
+    const std::size_t bytes = archive.getRecordSize(record);
+    if (bytes > limit) {
+      throw ConfigError("its record {} has {} bytes; expected at most {}, as the file has", record,
+                        bytes, limit);
+    }
+    return static_cast<std::int64_t>(bytes);
+  };
+  const auto text_of = [&](const char* record) -> std::string {
+    if (!bytes_of(record)) throw ConfigError("it has no record {}", record);
+    const auto [data, bytes] = archive.getRecord(record);
+    return {static_cast<const char*>(data.get()), bytes};
+  };
+  if (archive.hasRecord("byteorder") && text_of("byteorder") != "little") {
+    throw ConfigError("its numbers begin with their highest bytes; save it on a machine like this");
+  }
+  return ObjectMaker(archive).make(read_pickle(text_of("data.pkl"), bytes_of));
 }
 
 }  // namespace
@@ -93,8 +182,9 @@ c10::IValue read_object(const std::filesystem::path& path) {
     throw ConfigError("there is no file {}", path.string());
   }
   try {
-    caffe2::serialize::PyTorchStreamReader reader(path.string());
-    return unpickled(reader);
+    return unpickled(path);
+  } catch (const ConfigError& error) {
+    throw ConfigError("cannot read {}: {}", path.string(), error.what());
   } catch (const c10::Error& error) {
     throw ConfigError("cannot read {}: {}", path.string(), error.what_without_backtrace());
   }
@@ -124,6 +214,9 @@ std::vector<std::pair<std::string, ObjectReader>> ObjectReader::items() const {
   if (!object_.isGenericDict()) refuse("a dictionary");
   std::vector<std::pair<std::string, ObjectReader>> all;
   for (const auto& entry : object_.toGenericDict()) {
+    if (!entry.key().isInt() && !entry.key().isString()) {
+      refuse("a dictionary of texts or whole numbers");
+    }
     const std::string key =
         entry.key().isInt() ? std::to_string(entry.key().toInt()) : entry.key().toStringRef();
     all.emplace_back(key, ObjectReader(entry.value(), fmt::format("{}: \"{}\"", where_, key)));
@@ -159,8 +252,16 @@ double ObjectReader::number() const {
   if (object_.isTensor() && object_.toTensor().numel() == 1) {
     return object_.toTensor().item<double>();
   }
-  if (!object_.isScalar()) refuse("a number");
+  if (!object_.isScalar() || object_.isComplexDouble()) refuse("a number");
   return object_.toScalar().toDouble();
+}
+
+std::int64_t ObjectReader::integer() const {
+  if (object_.isInt()) return object_.toInt();
+  constexpr double kEnd = 0x1p63;  // the first whole number that does not fit
+  const double value = number();
+  if (!(value >= -kEnd && value < kEnd) || value != std::trunc(value)) refuse("a whole number");
+  return static_cast<std::int64_t>(value);
 }
 
 bool ObjectReader::flag() const {

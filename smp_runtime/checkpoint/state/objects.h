@@ -18,9 +18,9 @@ namespace smp::checkpoint {
 /// all; throws HostError.
 FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
 
-/// Reads what torch.save wrote, on the CPU; tensors that shared memory do so again. Of a torch.Size
-/// nothing is left. Throws ConfigError, which names the file, for one that is absent, cut
-/// short, or holds objects of classes.
+/// Reads what torch.save wrote, as read_pickle() has it; tensors that shared memory do so again.
+/// Throws ConfigError, which names the file, for one that is absent, cut short, damaged, or holds
+/// objects of classes.
 c10::IValue read_object(const std::filesystem::path& path);
 
 /// A dictionary to be written.
@@ -67,7 +67,8 @@ class ObjectReader {
   /// A number, or a tensor of one element.
   [[nodiscard]] double number() const;
   [[nodiscard]] bool is_number() const;
-  [[nodiscard]] std::int64_t integer() const { return static_cast<std::int64_t>(number()); }
+  /// A number without a fraction.
+  [[nodiscard]] std::int64_t integer() const;
   [[nodiscard]] bool flag() const;
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::vector<std::int64_t> integers() const;
