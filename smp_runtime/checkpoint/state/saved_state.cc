@@ -7,8 +7,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
+#include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::checkpoint {
 namespace {
@@ -32,13 +34,29 @@ std::pair<std::int64_t, std::int64_t> within(const SavedRun& run, std::int64_t f
   return {std::max(run.start, from), std::min(run.start + run.values.numel(), from + elements)};
 }
 
+/// How many of the `elements` from `from` on are in some run.
 std::int64_t held(const std::vector<SavedRun>& runs, std::int64_t from, std::int64_t elements) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+  for (const SavedRun& run : runs) parts.push_back(within(run, from, elements));
+  std::ranges::sort(parts);
   std::int64_t found = 0;
-  for (const SavedRun& run : runs) {
-    const auto [first, last] = within(run, from, elements);
-    found += std::max<std::int64_t>(last - first, 0);
+  std::int64_t end = from;
+  for (const auto& [first, last] : parts) {
+    found += std::max<std::int64_t>(last - std::max(first, end), 0);
+    end = std::max(end, last);
   }
   return found;
+}
+
+/// Number of elements of a shape that a file says.
+std::int64_t elements_of(const std::vector<std::int64_t>& shape, const std::string& where) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) {
+      throw ConfigError("{} is [{}], which is no shape of a tensor", where, fmt::join(shape, ", "));
+    }
+  }
+  return elements;
 }
 
 void check_format(const ObjectReader& part, const std::string& where) {
@@ -99,11 +117,12 @@ void SavedState::add_whole(const ObjectReader& object, const std::vector<std::st
     }
   }
   for (const auto& [number, values] : object.at("state").items()) {
-    if (!std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) {
+    const auto parameter_number = parse_number<std::size_t>(number);
+    if (!parameter_number) {
       common_.insert_or_assign(number, values.object());
       continue;
     }
-    SavedParameter& parameter = named(name_of(std::stoul(number)));
+    SavedParameter& parameter = named(name_of(*parameter_number));
     for (const auto& [field, value] : values.items()) {
       // A count of steps has the shape of a parameter without a dimension.
       const bool each = field != "step" && value.is_tensor() && parameter.shape &&
@@ -117,7 +136,12 @@ void SavedState::add_whole(const ObjectReader& object, const std::vector<std::st
   }
   if (object.has(kMastersKey)) {
     for (const auto& [number, value] : object.at(kMastersKey).items()) {
-      SavedParameter& parameter = named(name_of(std::stoul(number)));
+      const auto parameter_number = parse_number<std::size_t>(number);
+      if (!parameter_number) {
+        throw ConfigError("{} has a master of parameter \"{}\", which is no number", where_,
+                          number);
+      }
+      SavedParameter& parameter = named(name_of(*parameter_number));
       parameter.shape = value.tensor().sizes().vec();
       parameter.master = {{.start = 0, .values = value.tensor().reshape({-1})}};
     }
@@ -143,15 +167,24 @@ void SavedState::add_part(const ObjectReader& part) {
   for (const auto& [name, entry] : part.at("parameters").items()) {
     SavedParameter& parameter = named(name);
     parameter.shape = entry.at("shape").integers();
+    const std::int64_t elements =
+        elements_of(*parameter.shape, fmt::format("{}: the shape of \"{}\"", where_, name));
+    const auto run_at = [&](const ObjectReader& value, std::int64_t start) -> SavedRun {
+      const at::Tensor values = value.tensor().reshape({-1});
+      if (start < 0 || values.numel() > elements - start) {
+        throw ConfigError("{} has {} elements of \"{}\" from {} on; expected a run of its {}",
+                          where_, values.numel(), name, start, elements);
+      }
+      return {.start = start, .values = values};
+    };
     const std::int64_t start = entry.at("start").integer();
     for (const auto& [field, value] : entry.at("state").items()) {
-      parameter.runs[field].push_back({.start = start, .values = value.tensor().reshape({-1})});
+      parameter.runs[field].push_back(run_at(value, start));
     }
     if (entry.has(kMaster)) {
       const std::int64_t from =
           entry.has("master_start") ? entry.at("master_start").integer() : start;
-      parameter.master.push_back(
-          {.start = from, .values = entry.at(kMaster).tensor().reshape({-1})});
+      parameter.master.push_back(run_at(entry.at(kMaster), from));
     }
     if (!parameter.others.empty()) continue;  // alike on all ranks that hold some of it
     for (const auto& [key, value] : entry.at("scalars").items()) {

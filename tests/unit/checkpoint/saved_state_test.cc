@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/state/saved_state.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,9 +38,10 @@ c10::IValue text(const char* value) { return std::string(value); }
 at::Tensor floats(const std::vector<float>& values) { return at::tensor(values); }
 
 /// Two elements of "w", of four, from `start` on.
-ObjectReader part(std::int64_t start, std::int64_t format = 2) {
+ObjectReader part(std::int64_t start, std::int64_t format = 2,
+                  const c10::IValue& shape = list({2, 2})) {
   const auto first = static_cast<float>(start);
-  const c10::IValue entry = dict({{text("shape"), list({2, 2})},
+  const c10::IValue entry = dict({{text("shape"), shape},
                                   {text("start"), start},
                                   {text("master"), floats({first, first + 1})},
                                   {text("state"), dict({{text("avg"), floats({-first, first})}})},
@@ -86,6 +88,52 @@ TEST(SavedState, SaysHowManyElementsAreMissing) {
   EXPECT_THAT(
       [&] { static_cast<void>(saved.master_of("w", 0, 4)); },
       ThrowsMessage<ConfigError>(HasSubstr("here holds 2 of 4 elements of master of \"w\"")));
+}
+
+TEST(SavedState, RunsThatOverlapHideNoGap) {
+  SavedState saved("here");
+  saved.add_optimizer(part(0));
+  saved.add_optimizer(part(0));
+  EXPECT_THAT([&] { static_cast<void>(saved.master_of("w", 0, 4)); },
+              ThrowsMessage<ConfigError>(HasSubstr("holds 2 of 4 elements of master")));
+
+  saved.add_optimizer(part(1));
+  saved.add_optimizer(part(2));
+  EXPECT_TRUE(at::equal(saved.master_of("w", 0, 4), floats({0, 1, 2, 3})));
+}
+
+TEST(SavedState, RunsLieWithinTheirParameter) {
+  for (const std::int64_t start : {-1L, 3L, std::numeric_limits<std::int64_t>::max()}) {
+    SavedState saved("here");
+    EXPECT_THAT([&] { saved.add_optimizer(part(start)); },
+                ThrowsMessage<ConfigError>(HasSubstr("expected a run of its 4")));
+  }
+}
+
+TEST(SavedState, RefusesShapesThatAreNone) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 33;
+  for (const c10::IValue& shape : {list({-2, -2}), list({kMany, kMany}), list({0.5})}) {
+    SavedState saved("here");
+    EXPECT_THAT([&] { saved.add_optimizer(part(0, 2, shape)); },
+                ThrowsMessage<ConfigError>(HasSubstr("shape")));
+  }
+}
+
+TEST(SavedState, RefusesNumbersOfParametersThatAreNone) {
+  const c10::IValue empty = dict({{text("params"), list({})}});
+  const auto optimizer = [&](const c10::IValue& state, const c10::IValue& masters) {
+    return ObjectReader(dict({{text("state"), state},
+                              {text("param_groups"), list({empty})},
+                              {text(kMastersKey), masters}}),
+                        "whole");
+  };
+  const c10::IValue huge = dict({{text("99999999999999999999999"), dict({})}});
+
+  SavedState saved("here");
+  saved.add_optimizer(optimizer(huge, dict({})));
+  EXPECT_TRUE(saved.common().contains("99999999999999999999999"));
+  EXPECT_THAT([&] { saved.add_optimizer(optimizer(dict({}), huge)); },
+              ThrowsMessage<ConfigError>(HasSubstr("which is no number")));
 }
 
 TEST(SavedState, ReadsListsOfParts) {
