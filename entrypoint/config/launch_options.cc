@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,6 +40,11 @@ void parse(const Setting& setting, int& value) {
   constexpr int kLastPort = 65535;
   value = static_cast<int>(setting.set.whole(setting.name, 0, kLastPort,
                                              fmt::format("a port number, 0 to {}", kLastPort)));
+}
+
+void parse(const Setting& setting, std::int64_t& value) {
+  value = setting.set.whole(setting.name, 0, std::numeric_limits<std::int64_t>::max(),
+                            "a whole number, 0 or more");
 }
 
 void parse(const Setting& setting, std::chrono::seconds& value) {

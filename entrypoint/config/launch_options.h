@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,11 @@
          "order of the arguments: sorted by name, or file as in hyperparameters.json")           \
   OPTION(CodePolicy, code, "SM_LAUNCH_CODE", "keep",                                             \
          "code that is there already: keep it, or replace it with sagemaker_submit_directory")   \
+  OPTION(std::int64_t, code_max_bytes, "SM_LAUNCH_CODE_MAX_BYTES", "0",                          \
+         "most bytes that an archive of code may have, and unpack to; 0: nine tenths of "        \
+         "what is free")                                                                         \
+  OPTION(std::int64_t, code_max_files, "SM_LAUNCH_CODE_MAX_FILES", "1000000",                    \
+         "most files, folders and links that an archive of code may have")                       \
   OPTION(bool, sort_hosts, "SM_LAUNCH_SORT_HOSTS", "0",                                          \
          "1: rank hosts by the number in their names; must be equal on all hosts of a job")      \
   OPTION(EfaSwitch, efa, "SM_LAUNCH_EFA", "auto",                                                \

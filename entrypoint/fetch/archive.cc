@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/fetch/archive.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -15,6 +17,8 @@
 
 namespace entrypoint::fetch {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kBlockBytes = 64 * 1024;
 
@@ -45,12 +49,12 @@ std::string reason_of(archive* reader) {
   return reason == nullptr ? "it is cut off" : reason;
 }
 
-[[noreturn]] void fail(const std::filesystem::path& file, archive* reader) {
+[[noreturn]] void fail(const fs::path& file, archive* reader) {
   throw smp::ConfigError("{}: not a whole archive: {}; make it again", file.string(),
                          reason_of(reader));
 }
 
-FolderWriter::Source content_of(archive* reader, const std::filesystem::path& file) {
+FolderWriter::Source content_of(archive* reader, const fs::path& file) {
   return [reader, file]() -> std::optional<FolderWriter::Piece> {
     const void* data = nullptr;
     std::size_t size = 0;
@@ -62,8 +66,7 @@ FolderWriter::Source content_of(archive* reader, const std::filesystem::path& fi
   };
 }
 
-void add_member(archive* reader, archive_entry* entry, const std::filesystem::path& file,
-                FolderWriter& writer) {
+void add_member(archive* reader, archive_entry* entry, const fs::path& file, FolderWriter& writer) {
   const std::string name =
       text_or(archive_entry_pathname(entry), archive_entry_pathname_utf8(entry));
   const MemberPath member = harmless_path(name);
@@ -103,9 +106,48 @@ void add_member(archive* reader, archive_entry* entry, const std::filesystem::pa
   }
 }
 
-}  // namespace
+/// Counts what an archive comes to on a disk.
+class Budget {
+ public:
+  Budget(const fs::path& file, const fs::path& folder, const ArchiveLimits& limits)
+      : file_(file), folder_(folder), limits_(limits), most_bytes_(most_bytes(limits, folder)) {}
 
-Unpacked unpack(const std::filesystem::path& file, const std::filesystem::path& folder) {
+  /// Before a member is looked at: the size that its header says is what its file would have.
+  void take(archive_entry* entry) {
+    const std::int64_t size = archive_entry_size(entry);
+    const std::int64_t blocks = std::max<std::int64_t>(size, 0) / kBlock + 1;  // its name, too
+    if (++members_ > limits_.members) {
+      throw smp::ConfigError(
+          "{}: it has more than {} members; make it smaller, or raise SM_LAUNCH_CODE_MAX_FILES",
+          file_.string(), limits_.members);
+    }
+    if (blocks <= (most_bytes_ - bytes_) / kBlock) {
+      bytes_ += blocks * kBlock;
+      return;
+    }
+    throw smp::ConfigError(
+        "{}: its first {} members take more than {} bytes, {}; make it smaller, give {} more "
+        "space, or raise SM_LAUNCH_CODE_MAX_BYTES",
+        file_.string(), members_, most_bytes_,
+        limits_.bytes > 0 ? "the value of SM_LAUNCH_CODE_MAX_BYTES"
+                          : "nine tenths of the space that is free",
+        folder_.string());
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 4096;  // what a file takes at least, and is rounded up to
+
+  const fs::path& file_;
+  const fs::path& folder_;
+  const ArchiveLimits& limits_;
+  std::int64_t most_bytes_;
+  std::int64_t bytes_ = 0;
+  std::int64_t members_ = 0;
+};
+
+/// Reads an archive from begin to end. `visit` gets each member, and may read its content.
+template <typename Visit>
+Unpacked read_members(const fs::path& file, Budget budget, const Visit& visit) {
   const Reader reader = make_reader();
   Unpacked result;
   if (archive_read_open_filename(reader.get(), file.c_str(), kBlockBytes) != ARCHIVE_OK) {
@@ -113,7 +155,6 @@ Unpacked unpack(const std::filesystem::path& file, const std::filesystem::path& 
     if (access(file.c_str(), R_OK) != 0) throw smp::HostError("{}", result.refusal);
     return result;
   }
-  FolderWriter writer(folder);
   while (true) {
     archive_entry* entry = nullptr;
     const int status = archive_read_next_header(reader.get(), &entry);
@@ -128,9 +169,33 @@ Unpacked unpack(const std::filesystem::path& file, const std::filesystem::path& 
     }
     result.is_archive = true;
     ++result.members;
-    add_member(reader.get(), entry, file, writer);
+    budget.take(entry);
+    visit(reader.get(), entry);
   }
   result.is_archive |= archive_format(reader.get()) != 0;  // one of no members, too
+  return result;
+}
+
+}  // namespace
+
+std::int64_t most_bytes(const ArchiveLimits& limits, const fs::path& folder) {
+  if (limits.bytes > 0) return limits.bytes;
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) throw smp::HostError("{}: {}", folder.string(), error.message());
+  return static_cast<std::int64_t>(space.available / 10 * 9);
+}
+
+Unpacked unpack(const fs::path& file, const fs::path& folder, const ArchiveLimits& limits) {
+  const Budget budget(file, folder, limits);
+  Unpacked result = read_members(file, budget, [&](archive* reader, archive_entry*) {
+    if (archive_read_data_skip(reader) < ARCHIVE_WARN) fail(file, reader);
+  });
+  if (!result.is_archive) return result;
+  FolderWriter writer(folder);
+  read_members(file, budget, [&](archive* reader, archive_entry* entry) {
+    add_member(reader, entry, file, writer);
+  });
   writer.finish();
   result.warnings = writer.warnings();
   return result;

@@ -134,6 +134,10 @@ HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
   } catch (const NoAnswer& error) {
     throw smp::HostError("{}: bucket {}, key {}: no answer after {} attempts: {}", what,
                          object.bucket, object.key, policy_.attempts, error.what());
+  } catch (const TooLarge& error) {
+    throw smp::ConfigError(
+        "{}: it has {}; make it smaller, give {} more space, or raise SM_LAUNCH_CODE_MAX_BYTES",
+        what, error.what(), request.to_file.parent_path().string());
   }
   if (response.ok()) return response;
 
@@ -149,8 +153,10 @@ HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
   throw smp::HostError("{}", text);
 }
 
-void S3Client::download(const S3Location& object, const std::filesystem::path& file) {
-  exchange(object, {.headers = {kEmptyBody}, .to_file = file}, "download of " + object.text());
+void S3Client::download(const S3Location& object, const std::filesystem::path& file,
+                        std::int64_t most_bytes) {
+  exchange(object, {.headers = {kEmptyBody}, .to_file = file, .most_bytes = most_bytes},
+           "download of " + object.text());
 }
 
 void S3Client::upload(const std::filesystem::path& file, const S3Location& object) {

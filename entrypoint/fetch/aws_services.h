@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -55,8 +56,10 @@ class S3Client {
         client_(client),
         policy_(policy) {}
 
-  /// Writes the object to `file`, over what is there.
-  void download(const S3Location& object, const std::filesystem::path& file);
+  /// Writes the object to `file`, over what is there. Throws ConfigError for one of more than
+  /// `most_bytes`, too, of which a part is there then.
+  void download(const S3Location& object, const std::filesystem::path& file,
+                std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max());
 
   /// Throws ConfigError for files above kLargestUpload, too.
   void upload(const std::filesystem::path& file, const S3Location& object);

@@ -41,6 +41,7 @@ class AwsTransfer final : public Transfer {
  public:
   explicit AwsTransfer(const TransferSettings& settings)
       : environment_(settings.environment),
+        limits_(settings.limits),
         profile_(read_profile(environment_)),
         client_(make_curl_client(ca_bundle(environment_))),
         credentials_(environment_, profile_, *client_, policy_),
@@ -50,8 +51,8 @@ class AwsTransfer final : public Transfer {
 
   void unpack_object(const S3Location& object, const fs::path& folder,
                      const fs::path& scratch) override {
-    s3_.download(object, scratch);
-    const Unpacked unpacked = unpack(scratch, folder);
+    s3_.download(object, scratch, most_bytes(limits_, scratch.parent_path()));
+    const Unpacked unpacked = unpack(scratch, folder, limits_);
     std::error_code ignored;
     const auto size = fs::file_size(scratch, ignored);
     fs::remove(scratch, ignored);
@@ -66,7 +67,7 @@ class AwsTransfer final : public Transfer {
   }
 
   bool unpack_file(const fs::path& file, const fs::path& folder) override {
-    const Unpacked unpacked = unpack(file, folder);
+    const Unpacked unpacked = unpack(file, folder, limits_);
     if (unpacked.is_archive) {
       log_warnings(unpacked);
       SMP_LOG(info, "unpacked {}: {} members", file.string(), unpacked.members);
@@ -86,6 +87,7 @@ class AwsTransfer final : public Transfer {
 
  private:
   smp::Variables environment_;
+  ArchiveLimits limits_;
   ProfileSettings profile_;
   RetryPolicy policy_ = patient();
   std::unique_ptr<HttpClient> client_;

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include <curl/curl.h>
+#include <fmt/format.h>
 
 #include "entrypoint/fetch/http_client.h"
 #include "smp_runtime/core/error.h"
@@ -49,6 +50,7 @@ struct Exchange {
   CURL* handle = nullptr;
   HttpResponse response;
   std::FILE* file = nullptr;
+  std::int64_t room = 0;  ///< bytes that may still be written
   int file_error = 0;
 };
 
@@ -57,6 +59,8 @@ std::size_t take_body(char* data, std::size_t, std::size_t count, void* where) {
   long status = 0;
   curl_easy_getinfo(exchange.handle, CURLINFO_RESPONSE_CODE, &status);
   if (exchange.file != nullptr && status >= 200 && status < 300) {
+    exchange.room -= static_cast<std::int64_t>(count);
+    if (exchange.room < 0) return 0;  // which ends the transfer
     const std::size_t written = std::fwrite(data, 1, count, exchange.file);
     if (written != count) exchange.file_error = errno;
     return written;
@@ -123,6 +127,7 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   if (!request.to_file.empty()) {
     sink = open_file(request.to_file, "wb");
     exchange.file = sink.get();
+    exchange.room = request.most_bytes;
   }
   std::array<char, CURL_ERROR_SIZE> reason{};
   curl_easy_setopt(handle_, CURLOPT_ERRORBUFFER, reason.data());
@@ -177,6 +182,7 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
   if (exchange.file_error != 0) {
     throw smp::HostError("{}: {}", request.to_file.string(), std::strerror(exchange.file_error));
   }
+  if (exchange.room < 0) throw TooLarge(fmt::format("more than {} bytes", request.most_bytes));
   if (code != CURLE_OK) {
     throw NoAnswer(reason[0] != '\0' ? reason.data() : curl_easy_strerror(code));
   }

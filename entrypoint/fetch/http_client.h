@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,7 +38,8 @@ struct HttpRequest {
   std::string url;                   ///< encoded; parameters sorted by name, which signing needs
   std::vector<std::string> headers;  ///< "Name: value"
   std::optional<Signature> signature;
-  std::filesystem::path to_file;    ///< the body of a 2xx answer goes there; empty: into `body`
+  std::filesystem::path to_file;  ///< the body of a 2xx answer goes there; empty: into `body`
+  std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();  ///< that go there
   std::filesystem::path from_file;  ///< PUT: what is sent; empty: nothing
   bool direct = false;              ///< never through a proxy: addresses of this host's own
   std::chrono::milliseconds connect_limit{10'000};
@@ -58,11 +61,17 @@ class NoAnswer : public std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+/// The answer has more than `most_bytes`.
+class TooLarge : public std::runtime_error {
+ public:
+  using runtime_error::runtime_error;
+};
+
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
-  /// Blocks for at most `limit`. Follows no redirection. Throws NoAnswer; HostError when a local
-  /// file cannot be read or written.
+  /// Blocks for at most `limit`. Follows no redirection. Throws NoAnswer; TooLarge; HostError when
+  /// a local file cannot be read or written.
   virtual HttpResponse send(const HttpRequest& request) = 0;
 };
 

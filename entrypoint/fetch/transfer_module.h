@@ -8,6 +8,7 @@
 #include <string>
 
 #include "entrypoint/config/aws_location.h"
+#include "entrypoint/fetch/archive.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/variables.h"
 
@@ -38,7 +39,8 @@ class Transfer {
 struct TransferSettings {
   smp::Variables environment;  ///< for credentials, endpoints and the region
   std::string job_region;      ///< what the job's hyperparameters say, or empty
-  std::string log_name;        ///< load_transfer() fills these three
+  ArchiveLimits limits;
+  std::string log_name;  ///< load_transfer() fills these three
   int log_threshold = 0;
   smp::log::Mask log_mask;
 };

@@ -34,7 +34,10 @@ namespace {
 constexpr std::chrono::milliseconds kSweepGrace{2000};
 
 fetch::TransferSettings transfer_settings(const JobConfig& job, const JobOutline& outline) {
-  fetch::TransferSettings transfer{.environment = job.environment, .job_region = job.region};
+  fetch::TransferSettings transfer{
+      .environment = job.environment,
+      .job_region = job.region,
+      .limits = {.bytes = job.options.code_max_bytes, .members = job.options.code_max_files}};
   // As botocore does.
   if (const std::string* bundle = find_variable(outline.environment.variables, "AWS_CA_BUNDLE")) {
     transfer.environment["AWS_CA_BUNDLE"] = *bundle;

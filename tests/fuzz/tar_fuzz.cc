@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
 
   try {
     const entrypoint::fetch::Unpacked unpacked =
-        entrypoint::fetch::unpack(place.input(), place.code());
+        entrypoint::fetch::unpack(place.input(), place.code(), {.bytes = 1 << 26});
     require(unpacked.is_archive || unpacked.members == 0);
     require(unpacked.is_archive || fs::is_empty(place.code()));
   } catch (const smp::ConfigError&) {

@@ -34,6 +34,18 @@ def test_an_archive_on_s3_is_fetched_and_run(folder, run, store):
     assert f"SM_MODULE_DIR={location}" in result.err
 
 
+def test_an_object_that_is_too_large_is_not_fetched(folder, run, store):
+    location = store.put("code/large.tar.gz", os.urandom(200_000))
+    tree = job_tree(folder, location)
+
+    result = run(tree, SM_LAUNCH_CODE_MAX_BYTES="100000", **store.settings)
+
+    assert result.code == 1
+    assert f"download of {location}: it has more than 100000 bytes" in tree.failure
+    assert "raise SM_LAUNCH_CODE_MAX_BYTES" in tree.failure
+    assert os.listdir(tree.base / "code") == []
+
+
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 def test_both_other_endpoint_variables_count(folder, run, store, variable):
     settings = {**store.settings, variable: store.url}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -111,6 +112,35 @@ def test_replace_fetches_over_what_is_there(folder, run):
     assert "the old one" in kept.err
     assert replaced.code == 0, replaced.err
     assert sorted(os.listdir(tree.base / "code")) == ["baked.py", "train.py"]
+
+
+def test_an_archive_that_is_too_large_leaves_nothing_that_would_run(folder, run):
+    archive = folder / "a.tar.gz"
+    archive.write_bytes(tar_gz({"train.py": HELLO, "zeros": "0" * 1_000_000}))
+    tree = job_tree(folder, str(archive))
+
+    refused = run(tree, SM_LAUNCH_CODE_MAX_BYTES="500000")
+    again = run(tree, SM_LAUNCH_CODE_MAX_FILES="1")
+
+    assert (refused.code, again.code) == (1, 1)
+    assert "SM_LAUNCH_CODE_MAX_BYTES" in refused.err
+    assert "has more than 1 members; make it smaller, or raise SM_LAUNCH_CODE_MAX" in tree.failure
+    assert os.listdir(tree.base / "code") == []
+    (tree.base / "output" / "failure").unlink()
+    assert run(tree, SM_LAUNCH_CODE_MAX_BYTES="1500000").code == 0
+
+
+def test_a_cut_archive_leaves_nothing_that_would_run(folder, run):
+    archive = folder / "a.tar.gz"
+    noise = base64.b64encode(os.urandom(300_000)).decode()
+    archive.write_bytes(tar_gz({"train.py": HELLO, "noise": noise})[:100_000])
+    tree = job_tree(folder, str(archive))
+
+    result = run(tree)
+
+    assert result.code == 1
+    assert "not a whole archive" in tree.failure
+    assert os.listdir(tree.base / "code") == []
 
 
 def test_a_hostile_archive_stays_in_its_folder_and_fails_nothing(folder, run):

@@ -3,6 +3,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@ namespace entrypoint::fetch {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -60,6 +62,34 @@ void write_archive(const fs::path& file, const std::vector<Member>& members,
   ASSERT_EQ(archive_write_free(writer), ARCHIVE_OK);
 }
 
+/// One file in the old GNU form, of `size` bytes by its header, of which the first four are there.
+void write_sparse_archive(const fs::path& file, std::uint64_t size) {
+  std::string header(512, '\0');
+  const auto put = [&](std::size_t at, std::string_view text) {
+    header.replace(at, text.size(), text);
+  };
+  const auto put_number = [&](std::size_t at, std::uint64_t number) {  // in 12 bytes, base 256
+    header[at] = '\x80';
+    for (std::size_t byte = 0; byte < 8; ++byte) {
+      header[at + 11 - byte] = static_cast<char>(number >> (8 * byte));
+    }
+  };
+  put(0, "sparse");
+  put(100, "0000644");
+  put(124, "00000000004");  // bytes that follow
+  put(136, "00000000000");
+  put(148, "        ");  // the checksum counts as blanks
+  put(156, "S");
+  put(257, "ustar  ");
+  put_number(386, 0);  // one part, of four bytes
+  put_number(398, 4);
+  put_number(483, size);
+  unsigned sum = 0;
+  for (const char byte : header) sum += static_cast<unsigned char>(byte);
+  put(148, fmt::format("{:06o}", sum) + std::string(1, '\0'));
+  write_file(file, header + "text" + std::string(508 + 1024, '\0'));
+}
+
 struct Case {
   TemporaryFolder folder;
   fs::path file = folder.path() / "a";
@@ -67,9 +97,15 @@ struct Case {
 
   Case() { fs::create_directories(code); }
 
-  Unpacked unpack_members(const std::vector<Member>& members) {
+  Unpacked unpack_members(const std::vector<Member>& members, const ArchiveLimits& limits = {}) {
     write_archive(file, members);
-    return unpack(file, code);
+    return unpack(file, code, limits);
+  }
+  /// Why an archive was refused; nothing may be there of it.
+  std::string refusal(const ArchiveLimits& limits = {}) const {
+    const std::string text = message_of([&] { unpack(file, code, limits); });
+    EXPECT_THAT(listing(), IsEmpty());
+    return text;
   }
   /// Everything in the folder, links with their targets.
   std::vector<std::string> listing() const {
@@ -110,7 +146,7 @@ TEST(Archive, EveryUsualCompressionIsRead) {
     Case job;
     write_archive(job.file, {{.name = "train.py"}}, filter);
 
-    EXPECT_TRUE(unpack(job.file, job.code).is_archive) << filter;
+    EXPECT_TRUE(unpack(job.file, job.code, {}).is_archive) << filter;
     EXPECT_EQ(read_file(job.code / "train.py"), "text") << filter;
   }
 }
@@ -127,12 +163,12 @@ TEST(Archive, OtherFilesAreNone) {
     Case job;
     write_file(job.file, text);
 
-    const Unpacked unpacked = unpack(job.file, job.code);
+    const Unpacked unpacked = unpack(job.file, job.code, {});
 
     EXPECT_FALSE(unpacked.is_archive) << text;
     EXPECT_NE(unpacked.refusal, "") << text;
   }
-  EXPECT_THROW(unpack("/no/such/file", "/tmp"), smp::HostError);
+  EXPECT_THROW(unpack("/no/such/file", "/tmp", {}), smp::HostError);
 }
 
 TEST(Archive, ACutOneIsAnErrorOrNone) {
@@ -145,10 +181,49 @@ TEST(Archive, ACutOneIsAnErrorOrNone) {
   write_archive(job.file, {{.name = "big", .text = noise}});
 
   fs::resize_file(job.file, 300'000);
-  EXPECT_THAT(message_of([&] { unpack(job.file, job.code); }), HasSubstr("not a whole archive"));
+  EXPECT_THAT(job.refusal(), HasSubstr("not a whole archive"));
 
   fs::resize_file(job.file, 1000);
-  EXPECT_EQ(unpack(job.file, job.code).refusal, "truncated gzip input");
+  EXPECT_EQ(unpack(job.file, job.code, {}).refusal, "truncated gzip input");
+}
+
+TEST(Archive, ABombLeavesNothing) {
+  Case job;
+  write_archive(job.file,
+                {{.name = "train.py"}, {.name = "bomb", .text = std::string(30'000'000, 0)}});
+  EXPECT_LT(fs::file_size(job.file), 100'000U);
+
+  EXPECT_THAT(job.refusal({.bytes = 20'000'000}),
+              AllOf(HasSubstr("first 2 members take more than 20000000 bytes"),
+                    HasSubstr("raise SM_LAUNCH_CODE_MAX_BYTES")));
+
+  unpack(job.file, job.code, {.bytes = 31'000'000});
+  EXPECT_EQ(fs::file_size(job.code / "bomb"), 30'000'000U);
+}
+
+TEST(Archive, ASparseMemberCountsAsItsHeaderSays) {
+  Case job;
+  write_sparse_archive(job.file, std::uint64_t{1} << 50);
+
+  EXPECT_THAT(job.refusal(), HasSubstr("nine tenths of the space that is free"));
+
+  write_sparse_archive(job.file, 1'000'000);
+  unpack(job.file, job.code, {});
+  EXPECT_EQ(fs::file_size(job.code / "sparse"), 1'000'000U);
+}
+
+TEST(Archive, ManySmallMembersCountAsWhatTheyTakeOnADisk) {
+  Case job;
+  std::vector<Member> members;
+  for (int number = 0; number < 100; ++number) {
+    members.push_back({.name = std::to_string(number), .text = "x"});
+  }
+  write_archive(job.file, members);
+
+  EXPECT_THAT(job.refusal({.bytes = 100'000}), HasSubstr("take more than 100000 bytes"));
+  EXPECT_THAT(job.refusal({.members = 99}), AllOf(HasSubstr("more than 99 members"),
+                                                  HasSubstr("raise SM_LAUNCH_CODE_MAX_FILES")));
+  EXPECT_EQ(unpack(job.file, job.code, {.members = 100}).members, 100);
 }
 
 TEST(Archive, NamesThatLeadOutAreMadeHarmless) {
