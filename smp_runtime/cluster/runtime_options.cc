@@ -48,6 +48,8 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
   return {
       .parameters = set.text("SM_HP_MP_PARAMETERS"),
       .hosts = names_of(set, "SM_HOSTS"),
+      .secret = JobSecret::given(variables),
+      .needs_secret = set.choice("SM_LAUNCH_AUTH", {"allow", "require"}) == "require",
       .log_level = set.level("SM_LOG_LEVEL"),
       .timeout = std::chrono::milliseconds(
           static_cast<std::int64_t>(set.seconds("SMP_TIMEOUT_SECONDS") * 1000)),

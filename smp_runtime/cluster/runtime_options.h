@@ -5,9 +5,11 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/variables.h"
 
@@ -18,9 +20,12 @@ inline constexpr std::array kRuntimeVariables = {
                 "settings of the job, which have precedence over those of smp.init"},
     VariableRow{"SM_HOSTS", "",
                 "the job's hosts; the first is where rank 0 is looked for if nothing else says it"},
-    VariableRow{"SMP_JOB_SECRET", "",
-                "secret of the job, by which its hosts prove themselves to each other"},
-    VariableRow{"SMP_JOB_SECRET_FILE", "", "file that holds it"},
+    VariableRow{kSecretVariable, "",
+                "secret of the job, at least 32 characters, the same on all ranks: they take "
+                "nothing from the network that does not prove to know it"},
+    VariableRow{kSecretFileVariable, "", "file that holds it"},
+    VariableRow{"SM_LAUNCH_AUTH", "allow",
+                "require: a job on several hosts without a secret is refused"},
     VariableRow{"SM_LOG_LEVEL", "20", "threshold of the log"},
     VariableRow{"SMP_TIMEOUT_SECONDS", "1800",
                 "how long ranks wait for each other; long, because ranks may save or evaluate"},
@@ -52,6 +57,8 @@ inline constexpr std::array kRuntimeVariables = {
 struct RuntimeOptions {
   std::string parameters;                    ///< SM_HP_MP_PARAMETERS: the job's settings as text
   std::vector<std::string> hosts;            ///< SM_HOSTS, empty outside a job
+  std::optional<JobSecret> secret;           ///< SMP_JOB_SECRET, or of SMP_JOB_SECRET_FILE
+  bool needs_secret = false;                 ///< SM_LAUNCH_AUTH: require
   log::Level log_level = log::Level::kInfo;  ///< SM_LOG_LEVEL
   std::chrono::milliseconds timeout{};       ///< SMP_TIMEOUT_SECONDS
   bool progress = true;                      ///< SMP_PROGRESS

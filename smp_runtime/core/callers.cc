@@ -68,9 +68,10 @@ void Callers::drop_late(const Connection& newest) {
   const auto of_host = [&](const Waiting& one) {
     return one.caller.connection.peer().same_host(host);
   };
-  if (std::ranges::count_if(waiting_, of_host) > kMostOfOneHost) {
+  const auto expected = static_cast<std::ptrdiff_t>(rules_.expected);
+  if (std::ranges::count_if(waiting_, of_host) > kMostOfOneHost + expected) {
     waiting_.erase(std::ranges::find_if(waiting_, of_host));
-  } else if (std::ssize(waiting_) > kMostOfAll) {
+  } else if (std::ssize(waiting_) > kMostOfAll + expected) {
     waiting_.pop_front();
   }
 }

@@ -16,7 +16,7 @@
 namespace smp::tcp {
 
 /// For one thread. Keeps at most 16 callers of one host and 256 of all who have not said their
-/// words: then the one that has taken longest is dropped.
+/// words, and as many more as are expected: then the one that has taken longest is dropped.
 class Callers {
  public:
   struct Rules {
@@ -26,6 +26,7 @@ class Callers {
     /// Words for a caller before it speaks, none to turn it away. Without a function it is told
     /// nothing.
     std::function<std::optional<std::string>(const Connection&)> greet{};
+    std::size_t expected = 0;  ///< callers who may come at once
   };
 
   struct Caller {

@@ -55,6 +55,8 @@ std::optional<JobSecret> JobSecret::given(const Variables& variables) {
 }
 
 MacKey::MacKey(const JobSecret& secret, std::string_view purpose) {
+  // Before it libsodium hashes without this processor's wide registers.
+  SMP_CHECK(sodium_init() >= 0, "libsodium does not start");
   std::array<std::byte, 32> whole{};
   crypto_generichash(reinterpret_cast<unsigned char*>(whole.data()), whole.size(),
                      bytes_of(field(secret.text())), secret.text().size(), nullptr, 0);

@@ -37,7 +37,7 @@ const auto kInside = py::return_value_policy::reference_internal;
 
 // session::FindMpi, which may return None.
 using FindMpi = py::typing::Callable<py::typing::Optional<
-    py::typing::Callable<session::Address(std::optional<session::Address>)>>(LaunchRanks)>;
+    py::typing::Callable<session::Invitation(std::optional<session::Invitation>)>>(LaunchRanks)>;
 
 SessionOwner make_session(const topology::ParallelConfig& config, const RuntimeOptions& options,
                           Variables variables, int number,
@@ -161,6 +161,12 @@ void bind_groups(py::module_& module) {
            "For objects and flags.");
 }
 
+std::vector<Bytes> as_bytes(std::vector<std::string> texts) {
+  std::vector<Bytes> all;
+  for (std::string& text : texts) all.push_back({std::move(text)});
+  return all;
+}
+
 void bind_barriers(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   py::class_<DeadlockDetectorHandle, std::shared_ptr<DeadlockDetectorHandle>>(
@@ -235,14 +241,18 @@ void bind_barriers(py::module_& module) {
           "all_gather",
           [](ObjectExchange& self, const std::string& what, const std::string& kind,
              const Bytes& data) {
-            std::vector<Bytes> gathered;
-            for (std::string& one : self.all_gather(what, parse_group(kind), data.value)) {
-              gathered.push_back({std::move(one)});
-            }
-            return gathered;
+            return as_bytes(self.all_gather(what, parse_group(kind), data.value));
           },
           py::arg("what"), py::arg("kind"), py::arg("data"), without_gil,
-          "By rank in the group. Collective over it.");
+          "By rank in the group. Collective over it.")
+      .def(
+          "all_gather_among",
+          [](ObjectExchange& self, const std::string& what, const std::string& label,
+             const std::vector<int>& ranks, const Bytes& data) {
+            return as_bytes(self.all_gather(what, label, ranks, data.value));
+          },
+          py::arg("what"), py::arg("label"), py::arg("ranks"), py::arg("data"), without_gil,
+          "The same among some ranks of the job.");
 }
 
 }  // namespace

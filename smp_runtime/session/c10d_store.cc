@@ -2,9 +2,11 @@
 #include "smp_runtime/session/c10d_store.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -12,12 +14,17 @@
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/tcp.h"
+#include "smp_runtime/session/authenticated_store.h"
 #include "smp_runtime/transport/fabric/network.h"
 
 namespace smp::session {
 namespace {
 
 constexpr std::chrono::seconds kLongestDial{10};
+const std::string kLoopback = "127.0.0.1";
+
+/// Host and port.
+using Address = std::pair<std::string, int>;
 
 [[noreturn]] void throw_lost(const std::string& what, const std::string& reason) {
   throw HostError(
@@ -42,6 +49,15 @@ struct Prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) { return store.*(&Prefix::prefix_); }
 };
 
+/// `store` with what `change` makes of the one under its prefixes.
+template <typename Change>
+StorePtr over_root(const StorePtr& store, const Change& change) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  if (prefixed == nullptr) return change(store);
+  return c10::make_intrusive<c10d::PrefixStore>(Prefix::of(*prefixed),
+                                                over_root(prefixed->getUnderlyingStore(), change));
+}
+
 /// The server may end after the probe, so the connection has a limit of its own too.
 c10::intrusive_ptr<c10d::Store> connect(const c10d::TCPStore& server) {
   const std::string place = fmt::format("at {} port {}", server.getHost(), server.getPort());
@@ -60,6 +76,34 @@ c10::intrusive_ptr<c10d::Store> connect(const c10d::TCPStore& server) {
   }
 }
 
+StorePtr own_connection_of(const StorePtr& store) {
+  if (const auto* codes = dynamic_cast<const AuthenticatedStore*>(store.get())) {
+    return codes->over(own_connection(codes->inner()));
+  }
+  if (const auto* server = dynamic_cast<const c10d::TCPStore*>(store.get())) {
+    StorePtr own = connect(*server);
+    own->setTimeout(server->getTimeout());
+    return own;
+  }
+  return store->clone();
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+/// Numeric address of rank 0's store: where it listens, and where its own host reaches it. Empty on
+/// other hosts, which reach it at `host`. A host may have its own name at the loopback, as Debian's
+/// do, where the others do not come by.
+std::string address_here(const cluster::LaunchRanks& ranks, const std::string& host) {
+  if (ranks.local_size == ranks.size || host == "localhost") return kLoopback;
+  if (is_loopback(host)) return host;
+  if (host.empty() && ranks.rank != 0) return "";
+  const auto is_here = [](const tcp::Address& one) { return is_loopback(one.text()); };
+  const bool here = ranks.rank == 0 || std::ranges::any_of(tcp::resolve(host, 0), is_here);
+  return here ? transport::network_address("", host) : "";
+}
+
 c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, int rank, bool serves,
                                            std::chrono::milliseconds timeout) {
   const auto& [host, port] = address;
@@ -69,6 +113,11 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, int rank, boo
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
+    if (!serves) return c10::make_intrusive<c10d::TCPStore>(host, options);
+    // By itself it would listen at all addresses.
+    const tcp::Listener listener({host}, port);
+    options.port = static_cast<std::uint16_t>(listener.port());
+    options.masterListenFd = fcntl(listener.fds().front(), F_DUPFD_CLOEXEC, 0);
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {
     throw HostError(
@@ -94,20 +143,23 @@ void check_job(c10d::Store& store, int rank, const std::string& job, const Addre
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
-    return c10::make_intrusive<c10d::PrefixStore>(Prefix::of(*prefixed),
-                                                  own_connection(prefixed->getUnderlyingStore()));
-  }
-  if (const auto* server = dynamic_cast<const c10d::TCPStore*>(store.get())) {
-    c10::intrusive_ptr<c10d::Store> own = connect(*server);
-    own->setTimeout(server->getTimeout());
-    return own;
-  }
-  return store->clone();
+StorePtr own_connection(const StorePtr& store) { return over_root(store, own_connection_of); }
+
+StorePtr authenticated(const StorePtr& store, const JobSecret& secret) {
+  if (secret_of(*store) != nullptr) return store;
+  return over_root(store, [&](const StorePtr& root) -> StorePtr {
+    return c10::make_intrusive<AuthenticatedStore>(root, secret);
+  });
 }
 
-C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+const JobSecret* secret_of(const c10d::Store& store) {
+  if (const auto* codes = dynamic_cast<const AuthenticatedStore*>(&store)) return &codes->secret();
+  // c10d gives a prefix's store to those alone who may change it.
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(const_cast<c10d::Store*>(&store));
+  return prefixed == nullptr ? nullptr : secret_of(*prefixed->getUnderlyingStore());
+}
+
+C10dStore::C10dStore(StorePtr store) : store_(std::move(store)) {}
 
 bool C10dStore::has(const std::string& key) {
   return answered(key, [&] { return store_->check({key}); });
@@ -130,28 +182,58 @@ std::string C10dStore::get(const std::string& key, const transport::WaitLimit& l
   }
 }
 
+StorePtr agreed_store(const StorePtr& store, int rank, const std::optional<JobSecret>& secret) {
+  // Not authenticated: a stranger who changes it ends the job, and no more.
+  const std::string key = "smp/has secret";
+  const std::string mine = secret ? "yes" : "no";
+  const std::string first = asking_store(rank, [&] {
+    if (rank == 0) store->set(key, mine);
+    return store->get_to_str(key);
+  });
+  if (first != mine) {
+    throw ConfigError(
+        "rank {} has {} {}, and rank 0 has {}; give all ranks of the job the same one", rank,
+        secret ? "a" : "no", kSecretVariable, secret ? "none" : "one");
+  }
+  return secret ? authenticated(store, *secret) : store;
+}
+
 StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
-                    const FindMpi& find_mpi, std::chrono::milliseconds timeout) {
+                    std::optional<JobSecret> secret, const FindMpi& find_mpi,
+                    std::chrono::milliseconds timeout) {
   if (ranks.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  TellAddress tell;
+  TellInvitation tell;
   if (find_mpi && !cluster::is_told(request)) tell = find_mpi(ranks);
   request.have_mpi = static_cast<bool>(tell);
   const cluster::Rendezvous place = cluster::plan_rendezvous(ranks, request);
   const bool serves = ranks.rank == 0 && !place.foreign;
   Address address(place.host, place.port);
-  if (request.have_mpi) {
-    if (!serves) return connect(tell(std::nullopt), ranks.rank, false, timeout);
-    if (address.first.empty()) address.first = transport::network_address("", "");
-    auto store = connect(address, ranks.rank, true, timeout);
-    tell(Address(address.first, store->getPort()));
-    return store;
+  if (!place.foreign) {
+    const std::string here = address_here(ranks, place.host);
+    if (!here.empty()) address.first = here;
   }
-  auto store = connect(address, ranks.rank, serves, timeout);
-  if (place.foreign) return c10::make_intrusive<c10d::PrefixStore>(place.prefix, store);
-  asking_store(ranks.rank, [&] {
-    check_job(*store, ranks.rank, cluster::job_number(request.variables), address);
-  });
-  return store;
+  if (request.have_mpi) {
+    c10::intrusive_ptr<c10d::TCPStore> store;
+    if (serves) {
+      store = connect(address, ranks.rank, true, timeout);
+      if (!secret) secret = JobSecret::draw();
+      tell(Invitation(address.first, store->getPort(), secret->text()));
+    } else {
+      const auto [host, port, text] = tell(std::nullopt);
+      store = connect({host, port}, ranks.rank, false, timeout);
+      secret = JobSecret::given({{std::string(kSecretVariable), text}});
+    }
+    return authenticated(store, *secret);
+  }
+  StorePtr store = connect(address, ranks.rank, serves, timeout);
+  if (place.foreign) {
+    store = c10::make_intrusive<c10d::PrefixStore>(place.prefix, store);
+  } else {
+    asking_store(ranks.rank, [&] {
+      check_job(*store, ranks.rank, cluster::job_number(request.variables), address);
+    });
+  }
+  return agreed_store(store, ranks.rank, secret);
 }
 
 }  // namespace smp::session

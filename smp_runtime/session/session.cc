@@ -16,6 +16,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/nonce.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -47,11 +48,14 @@ Session::Session(SessionRequest request)
     root_ = open_store(
         ranks_,
         {.variables = request.variables, .hosts = options_.hosts, .port = port, .number = number_},
-        request.find_mpi, options_.timeout);
+        options_.secret, request.find_mpi, options_.timeout);
+  } else if (ranks_.size > 1) {
+    root_ = agreed_store(root_, ranks_.rank, options_.secret);
   }
   store_ = within("smp", number_, root_);
   store_->setTimeout(options_.timeout);
   asking_store(ranks_.rank, [&] { complete_locality(); });
+  require_secret();
   compare_settings();
   open_log();
   open_recorder();
@@ -99,6 +103,14 @@ std::string Session::told_by_first(const std::string& key, const std::string& ow
   });
 }
 
+void Session::require_secret() const {
+  if (!options_.needs_secret || secret_of(*root_) || ranks_.local_size == ranks_.size) return;
+  throw ConfigError(
+      "SM_LAUNCH_AUTH is require, and this job of {} ranks on several hosts has no secret; set {} "
+      "on all of them to the same output of: head -c32 /dev/urandom | base64 -w0",
+      ranks_.size, kSecretVariable);
+}
+
 /// Ranks with different settings would wait for each other for ever.
 void Session::compare_settings() {
   const std::string own = config_.as_json();
@@ -142,6 +154,14 @@ void Session::open_log() {
   log::configure("smp", options_.log_level,
                  ranks_.size == 1 ? "" : fmt::format("[rank {}] ", ranks_.rank));
   if (ranks_.rank != 0) return;
+  if (secret_of(*root_) != nullptr) {
+    SMP_LOG(info, "ranks are authenticated by the job's secret");
+  } else if (ranks_.size > 1) {
+    SMP_LOG(info,
+            "trusted network: whoever reaches the ports of this job can take part in it; set {}, "
+            "the same on all ranks, to keep others out",
+            kSecretVariable);
+  }
   for (const auto* lines : {&options_.warnings, &config_.warnings, &advice}) {
     for (const std::string& line : *lines) SMP_LOG(warning, "{}", line);
   }
@@ -150,7 +170,12 @@ void Session::open_log() {
 void Session::open_groups(GroupBackends backends, MakeGroup make) {
   groups_ =
       std::make_unique<Groups>(*mesh_, *barriers_, number_, std::move(backends), std::move(make));
-  objects_ = std::make_unique<ObjectExchange>(*barriers_, *groups_);
+  std::optional<MacKey> codes;
+  if (const JobSecret* const secret = secret_of(*root_)) {
+    // A key of this session alone: what an earlier one has sent is of no use for it.
+    codes.emplace(*secret, "objects " + told_by_first("session", fresh_nonce()));
+  }
+  objects_ = std::make_unique<ObjectExchange>(*barriers_, *groups_, codes);
   groups_->cpu_group(topology::Group::kWorld);
   if (!config_.ddp) return;
   for (const topology::Group kind : topology::kGroups) groups_->user_group(kind);

@@ -80,6 +80,7 @@ class Session {
 
  private:
   void complete_locality();
+  void require_secret() const;
   void compare_settings();
   void open_recorder();
   void open_log();

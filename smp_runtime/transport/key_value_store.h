@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
@@ -16,6 +17,8 @@ class KeyValueStore {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits for the key. Throws HostError when the limit passes first.
   virtual std::string get(const std::string& key, const WaitLimit& limit) = 0;
+  /// The job's, which proves that its ranks have written the values; null where nothing does.
+  [[nodiscard]] virtual const JobSecret* secret() const { return nullptr; }
 };
 
 }  // namespace smp::transport

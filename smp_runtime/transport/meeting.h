@@ -63,6 +63,7 @@ class Meeting : public KeyValueStore {
     store_.set(prefix() + key, value);
   }
   std::string get(const std::string& key, const WaitLimit& limit) override;
+  [[nodiscard]] const JobSecret* secret() const override { return store_.secret(); }
 
  private:
   /// State of one rank.

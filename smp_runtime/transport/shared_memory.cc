@@ -15,6 +15,8 @@
 namespace smp::transport {
 namespace {
 
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
 std::string why_not_opened(int error) {
   if (error == ENOENT) {
     return "it is gone, and the process that made it has ended or given up; see its output";
@@ -31,11 +33,14 @@ std::string why_not_opened(int error) {
 }  // namespace
 
 SharedMemory SharedMemory::create(size_t size_bytes) {
-  FileDescriptor file(memfd_create("smddp", MFD_CLOEXEC));
+  FileDescriptor file(memfd_create("smddp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.is_open()) throw HostError("memfd_create failed: {}", system_error_text(errno));
   if (ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
     throw HostError("cannot make {} bytes of shared memory: {}", size_bytes,
                     system_error_text(errno));
+  }
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
+    throw HostError("cannot seal shared memory: {}", system_error_text(errno));
   }
   return {std::move(file), size_bytes};
 }
@@ -50,6 +55,11 @@ SharedMemory SharedMemory::open(const std::string& address, size_t size_bytes) {
   if (fstat(file.get(), &found) != 0 || static_cast<size_t>(found.st_size) != size_bytes) {
     throw HostError("the shared memory {} has {} bytes, expected {}; do all ranks run one version?",
                     address, found.st_size, size_bytes);
+  }
+  // The end of a file that is cut while it is mapped ends who touches it.
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    throw HostError("{} is not memory that a rank shares: its size can be changed", address);
   }
   SharedMemory segment(std::move(file), size_bytes);
   segment.close_address();

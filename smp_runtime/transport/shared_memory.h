@@ -19,7 +19,7 @@ class SharedMemory {
   /// New, zeroed. Throws HostError.
   static SharedMemory create(size_t size_bytes);
   /// Maps what `address()` of another process named. Throws HostError if it is not there, may not
-  /// be opened, or is of another size.
+  /// be opened, is of another size, or is nothing that create() made, whose size stays.
   static SharedMemory open(const std::string& address, size_t size_bytes);
 
   SharedMemory(SharedMemory&& other) noexcept;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include <unistd.h>
@@ -27,7 +28,8 @@ struct PeerInfo {
 
 std::shared_ptr<SharedMemory> open_quietly(const PeerInfo& info, size_t bytes) {
   try {
-    return std::make_shared<SharedMemory>(SharedMemory::open(info.address.data(), bytes));
+    const size_t length = strnlen(info.address.data(), info.address.size());
+    return std::make_shared<SharedMemory>(SharedMemory::open({info.address.data(), length}, bytes));
   } catch (const HostError& error) {
     SMP_LOG(warning, "messages to and from process {} of this host go over the network: {}",
             info.process, error.what());

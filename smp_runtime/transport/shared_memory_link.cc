@@ -315,14 +315,19 @@ bool SharedMemoryLink::read_from(int from) {
 /// A frame is there, and what belongs to it follows.
 void SharedMemoryLink::begin_body(int from) {
   Peer& other = peer_at(from);
+  const size_t size = other.frame.body_bytes();
   if (other.frame.kind != Kind::kData) {
-    other.rest.resize(other.frame.body_bytes());
+    SMP_CHECK(size <= kShortBytes, "{} announced {} bytes as a short message",
+              names_[static_cast<size_t>(from)], size);
+    other.rest.resize(size);
     return;
   }
   const auto wanted = cleared_.find({from, other.frame.number});
   SMP_CHECK(wanted != cleared_.end(), "data of {} that nobody asked for",
             names_[static_cast<size_t>(from)]);
   other.target = wanted->second;
+  SMP_CHECK(!other.target || size == other.target->in_.size(), "{} announced {} bytes, not {}",
+            names_[static_cast<size_t>(from)], size, other.target->in_.size());
   cleared_.erase(wanted);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/smddp/backend/pending_work.h"
@@ -24,6 +26,12 @@ namespace {
 
 using collectives::Communicator;
 using transport::WaitLimit;
+
+/// The stores that torch.distributed opens by itself have no codes.
+c10::intrusive_ptr<c10d::Store> with_codes(const c10::intrusive_ptr<c10d::Store>& store) {
+  const std::optional<JobSecret> secret = JobSecret::given(read_variables());
+  return secret ? session::authenticated(store, *secret) : store;
+}
 
 /// Throws ConfigError for one that lets nobody come.
 std::chrono::milliseconds checked(std::chrono::milliseconds timeout) {
@@ -77,8 +85,8 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
                            std::chrono::milliseconds timeout,
                            const std::vector<int64_t>& global_ranks, EndOf end_of)
     : c10d::Backend(rank, size),
-      store_(store),
-      keys_(store),
+      store_(with_codes(store)),
+      keys_(store_),
       process_(getpid()),
       names_(names_of(size, global_ranks)),
       timeout_(timeout) {

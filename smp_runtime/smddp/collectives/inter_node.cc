@@ -56,7 +56,7 @@ InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
       link_(settings_) {
   link_.register_memory(segment.memory());
   detector_ = std::make_unique<transport::FailureDetector>(
-      settings_.address, layout.rank,
+      settings_.address, layout.rank, meeting.secret(),
       [&segment](const std::string& reason) { segment.abort(reason); },
       [&segment](int peer) { segment.note_left(peer); });
   connect_all(names, meeting, limit);

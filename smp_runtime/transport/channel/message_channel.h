@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/transport/byte_channel.h"
 #include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_message.h"
@@ -19,9 +21,17 @@ namespace smp::transport {
 /// fails, or is aborted, throws HostError.
 class MessageChannel {
  public:
+  /// What proves that the frame and the head of a message come from the peer; tensors are not
+  /// covered. The bytes may be unpickled, which runs code.
+  struct Codes {
+    MacKey key;  ///< of these two ranks alone, and of this connection
+    uint64_t rank;
+    uint64_t peer;
+  };
   struct Settings {
     int cuda_device = -1;               ///< see ArrivingMessage
     std::chrono::milliseconds timeout;  ///< of copies between a device and the CPU
+    std::optional<Codes> codes;         ///< none where nobody but the peer reaches the channel
   };
 
   /// `gpus` is null where no tensor goes apart.
@@ -35,7 +45,7 @@ class MessageChannel {
   /// Tells the peer that nothing follows.
   void send_fin();
   /// Waits for the next message, whose source is left open, without a limit: an idle peer sends
-  /// none. nullopt: the FIN.
+  /// none. nullopt: the FIN. Nothing of a message is looked at before its codes.
   std::optional<Message> receive();
 
   /// Ends what waits for the peer and all that is called later; a message that has arrived is still
@@ -45,6 +55,8 @@ class MessageChannel {
   void end();
 
  private:
+  void seal(PackedMessage& message) const;
+  [[noreturn]] void refuse() const;
   void send_packed(const std::shared_ptr<PackedMessage>& message);
   [[nodiscard]] Apart apart() const;
   [[nodiscard]] StagedCopies::Settings copying();
@@ -54,6 +66,8 @@ class MessageChannel {
   const Settings settings_;
   StagedCopies sent_copies_;      // of the sending thread
   StagedCopies received_copies_;  // of the receiving one
+  uint64_t sent_ = 0;             // messages, of the sending thread
+  uint64_t received_ = 0;         // of the receiving one
   std::atomic<bool> ended_{false};
 };
 

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/channel/process_transport.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/job_secret.h"
+#include "smp_runtime/core/nonce.h"
 #include "smp_runtime/transport/channel/peer_queue.h"
 #include "smp_runtime/transport/fabric/fabric_channel.h"
 #include "smp_runtime/transport/inbox.h"
@@ -12,11 +20,38 @@
 #include "smp_runtime/transport/shared_memory_channel.h"
 
 namespace smp::transport {
+namespace {
+
+/// Codes of the messages with each peer whose channel leaves this host, where the job has a secret;
+/// through shared memory nobody comes but processes of this user. Collective: each rank of a pair
+/// gives its part of the key, so that nothing of an earlier connection is of use for it.
+std::vector<std::optional<MessageChannel::Codes>> agree_on_codes(
+    const StoreGather& group, const std::vector<std::unique_ptr<ByteChannel>>& here) {
+  std::vector<std::optional<MessageChannel::Codes>> codes(here.size());
+  const JobSecret* const secret = group.store.secret();
+  // One of those that are missing is this rank's.
+  const auto missing = std::ranges::count_if(here, [](const auto& channel) { return !channel; });
+  if (secret == nullptr || missing == 1) return codes;
+  const std::vector<std::string> nonces = group.gather("nonce", fresh_nonce());
+  for (int peer = 0; peer < group.size; ++peer) {
+    if (peer == group.rank || here[static_cast<size_t>(peer)]) continue;
+    const auto [low, high] = std::minmax(peer, group.rank);
+    const std::string purpose = fmt::format("messages {} {}", nonces[static_cast<size_t>(low)],
+                                            nonces[static_cast<size_t>(high)]);
+    codes[static_cast<size_t>(peer)] = {.key = MacKey(*secret, purpose),
+                                        .rank = static_cast<uint64_t>(group.rank),
+                                        .peer = static_cast<uint64_t>(peer)};
+  }
+  return codes;
+}
+
+}  // namespace
 
 class ProcessTransport::Impl {
  public:
   Impl(const StoreGather& group, const Options& options) : rank(group.rank), size(group.size) {
     std::vector<std::unique_ptr<ByteChannel>> channels = connect_shared_memory(group);
+    const auto codes = agree_on_codes(group, channels);
     fabric = connect_fabric(group, options.network, channels);
     gpus = connect_nccl(group, options.cuda_device);
     for (int peer = 0; peer < size; ++peer) {
@@ -25,7 +60,9 @@ class ProcessTransport::Impl {
       auto channel = std::make_unique<MessageChannel>(
           std::move(channels[static_cast<size_t>(peer)]),
           std::move(gpus.channels[static_cast<size_t>(peer)]),
-          MessageChannel::Settings{.cuda_device = options.cuda_device, .timeout = options.timeout});
+          MessageChannel::Settings{.cuda_device = options.cuda_device,
+                                   .timeout = options.timeout,
+                                   .codes = codes[static_cast<size_t>(peer)]});
       queues.back() = std::make_unique<PeerQueue>(std::move(channel), inbox,
                                                   PeerQueue::Ends{.rank = rank, .peer = peer});
     }

@@ -20,6 +20,16 @@ TensorPayload* tensors_of(const Message& message) {
 
 }  // namespace
 
+size_t MessageFrame::head_bytes() const {
+  if (message_bytes > kMostHeadBytes || meta_bytes > kMostHeadBytes - message_bytes) {
+    throw HostError(
+        "a message of {} + {} bytes beside its tensors, where {} are the most; pass large data as "
+        "tensors",
+        message_bytes, meta_bytes, kMostHeadBytes);
+  }
+  return message_bytes + meta_bytes;
+}
+
 Outgoing outgoing(Message message) {
   Outgoing result{.message = std::move(message)};
   const TensorPayload* payload = tensors_of(result.message);

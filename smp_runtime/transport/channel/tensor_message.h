@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/byte_channel.h"
 #include "smp_runtime/transport/channel/staged_copies.h"
@@ -23,17 +24,22 @@ namespace smp::transport {
 /// Tensors of this type of device go apart from the frame; none: all go with it, by the CPU.
 using Apart = std::optional<at::DeviceType>;
 
-/// The lengths of what follows.
+/// The lengths of what follows, and the codes by which the receiver knows who sent it: zero where
+/// nobody else can.
 struct MessageFrame {
   static constexpr int16_t kNoDevice = -1;
+  static constexpr uint64_t kMostHeadBytes = uint64_t{1} << 32;
 
   uint64_t message_bytes = 0;
   uint64_t meta_bytes = 0;
   uint32_t tensors = 0;
   uint16_t fin = 0;                  ///< 1: nothing follows, now or later
   int16_t apart_device = kNoDevice;  ///< at::DeviceType of the tensors that go apart
+  Mac head_code{};
+  Mac code{};  ///< of all the above, and the message's place among those of its pair of ranks
 
-  [[nodiscard]] size_t head_bytes() const { return message_bytes + meta_bytes; }
+  /// Throws HostError if there are more than kMostHeadBytes.
+  [[nodiscard]] size_t head_bytes() const;
 };
 
 /// A message that waits for its turn. Its tensors on a device are contiguous.

@@ -17,11 +17,12 @@ constexpr std::chrono::milliseconds kLookInterval{500};
 /// An idle peer sends nothing: its next message is waited for without a limit.
 WaitLimit no_limit() { return {.deadline = Clock::time_point::max(), .operation = "pipeline"}; }
 
-FabricEnds open_ends(const Network& network, int rank) {
+FabricEnds open_ends(const Network& network, int rank, const JobSecret* secret) {
   const FabricSettings settings = fabric_settings(network, rank);
   FabricEnds ends{.link = std::make_unique<FabricLink>(settings)};
   ends.detector = std::make_unique<FailureDetector>(
-      settings.address, rank, [link = ends.link.get()](const std::string&) { link->wake(); });
+      settings.address, rank, secret,
+      [link = ends.link.get()](const std::string&) { link->wake(); });
   return ends;
 }
 
@@ -152,7 +153,7 @@ FabricEnds connect_fabric(const StoreGather& group, const Network& network,
     if (peer != group.rank && !channels[static_cast<size_t>(peer)]) remote.push_back(peer);
   }
   if (remote.empty()) return {};
-  FabricEnds ends = open_ends(network, group.rank);
+  FabricEnds ends = open_ends(network, group.rank, group.store.secret());
   publish_fabric(group.store, group.rank, *ends.link, ends.detector.get());
   std::vector<FailureDetector::Peer> peers;
   for (const int peer : remote) {

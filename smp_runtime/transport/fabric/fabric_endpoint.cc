@@ -26,6 +26,7 @@ namespace {
 constexpr uint32_t kVersion = FI_VERSION(1, 14);
 
 static_assert(sizeof(FabricEndpoint::Context::internal) >= sizeof(fi_context2));
+static_assert(FabricEndpoint::kAnybody == FI_ADDR_UNSPEC);
 
 void check(int64_t result, const char* call, const std::string& provider) {
   if (result == 0) return;
@@ -37,12 +38,13 @@ void check(int64_t result, const char* call, const std::string& provider) {
 
 using InfoPointer = std::unique_ptr<fi_info, void (*)(fi_info*)>;
 
-/// Offers of a provider, the best first; null for none.
-InfoPointer offers(const std::string& provider, const FabricSettings& settings) {
+/// Offers of a provider with these `capabilities`, the best first; null for none.
+InfoPointer offers(const std::string& provider, const FabricSettings& settings,
+                   uint64_t capabilities) {
   const FabricLibrary& library = FabricLibrary::get();
   const InfoPointer hints(library.dupinfo(nullptr), library.freeinfo);
   SMP_CHECK(hints != nullptr, "fi_allocinfo gave nothing");
-  hints->caps = FI_TAGGED | FI_MSG;
+  hints->caps = capabilities;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
@@ -60,6 +62,12 @@ InfoPointer offers(const std::string& provider, const FabricSettings& settings) 
       library.getinfo(kVersion, over_ip ? address.c_str() : nullptr, over_ip ? "0" : nullptr,
                       over_ip ? FI_SOURCE : 0, hints.get(), &found);
   return {result == 0 ? found : nullptr, library.freeinfo};
+}
+
+/// The same, those that tell senders apart if there are any.
+InfoPointer offers(const std::string& provider, const FabricSettings& settings) {
+  InfoPointer found = offers(provider, settings, FI_TAGGED | FI_MSG | FI_DIRECTED_RECV);
+  return found != nullptr ? std::move(found) : offers(provider, settings, FI_TAGGED | FI_MSG);
 }
 
 /// The providers that are here for any use, each once, without the layers above them.
@@ -210,11 +218,10 @@ bool FabricEndpoint::send(uint64_t peer, uint64_t tag, std::span<const std::byte
   return true;
 }
 
-bool FabricEndpoint::receive(uint64_t tag, uint64_t ignored, std::span<std::byte> bytes,
-                             Context& context) {
-  const ssize_t result =
-      fi_trecv(endpoint_.get(), bytes.data(), bytes.size(), descriptor(bytes, context),
-               FI_ADDR_UNSPEC, tag, ignored, &context);
+bool FabricEndpoint::receive(uint64_t peer, uint64_t tag, uint64_t ignored,
+                             std::span<std::byte> bytes, Context& context) {
+  const ssize_t result = fi_trecv(endpoint_.get(), bytes.data(), bytes.size(),
+                                  descriptor(bytes, context), peer, tag, ignored, &context);
   if (result == -FI_EAGAIN) return false;
   check(result, "fi_trecv", provider_);
   return true;

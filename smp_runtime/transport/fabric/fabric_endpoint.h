@@ -36,6 +36,9 @@ struct FabricSettings {
 /// Not safe for several threads at once; FabricLink adds that.
 class FabricEndpoint {
  public:
+  /// In place of a peer's number for receive(): any of them.
+  static constexpr uint64_t kAnybody = ~uint64_t{0};
+
   /// State of an operation that is under way; the caller keeps it until completion.
   struct Context {
     alignas(16) std::array<void*, 8> internal{};  // libfabric's: it begins the object
@@ -59,7 +62,7 @@ class FabricEndpoint {
   /// Opaque bytes for add_peer() of others.
   [[nodiscard]] std::string address() const;
 
-  /// The number of a peer for send().
+  /// The number of a peer for send() and receive().
   uint64_t add_peer(std::string_view address);
 
   /// Registers `region` with the provider for the endpoint's lifetime, if it requires that. Other
@@ -67,10 +70,12 @@ class FabricEndpoint {
   void register_memory(std::span<std::byte> region);
 
   /// Both return false when the provider asks to try again after poll_completions(). `bytes` stay
-  /// as they are until completion. A receive takes a message of any peer whose tag agrees but in
-  /// `ignored`.
+  /// as they are until completion. A receive takes a message whose tag agrees but in `ignored`: of
+  /// that peer, where the provider tells senders apart, as those of TCP, UDP and EFA do, else of
+  /// anybody. That keeps strangers out who do not forge addresses; it proves nothing.
   bool send(uint64_t peer, uint64_t tag, std::span<const std::byte> bytes, Context& context);
-  bool receive(uint64_t tag, uint64_t ignored, std::span<std::byte> bytes, Context& context);
+  bool receive(uint64_t peer, uint64_t tag, uint64_t ignored, std::span<std::byte> bytes,
+               Context& context);
   /// A receive that is cancelled completes with FI_ECANCELED, or as usual if it was too late.
   void cancel(Context& context);
 

@@ -131,11 +131,13 @@ Link::Handle FabricLink::post(MessagePtr message) {
 /// False: try again later. A message that cannot be sent is done.
 bool FabricLink::try_post(Message& message) {
   try {
+    const auto peer = peers_.find(message.peer_);
+    const uint64_t number = peer == peers_.end() ? FabricEndpoint::kAnybody : peer->second.first;
     if (!message.sends_) {
-      return endpoint_.receive(message.tag_, message.ignored_, message.in_, message.context_);
+      return endpoint_.receive(number, message.tag_, message.ignored_, message.in_,
+                               message.context_);
     }
-    return endpoint_.send(peers_.at(message.peer_).first, message.tag_, message.out_,
-                          message.context_);
+    return endpoint_.send(number, message.tag_, message.out_, message.context_);
   } catch (const HostError& error) {
     finish(message, fmt::format("{}: {}", message.peer_name_, error.what()));
     under_way_.erase(&message.context_);

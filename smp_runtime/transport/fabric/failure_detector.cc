@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "smp_runtime/core/callers.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/named_thread.h"
@@ -37,6 +37,7 @@ struct Header {
 };
 
 constexpr size_t kLongestText = 4096;
+constexpr size_t kLongestHelloText = 64;
 constexpr milliseconds kLongestWrite{2000};  // to a peer that does not read
 constexpr milliseconds kLongestDial{5000};   // of one try
 constexpr milliseconds kDialPause{50};       // between two, and between two looks
@@ -60,17 +61,24 @@ void write_message(tcp::Connection& peer, const Header& header, std::string_view
   peer.write(bytes, Clock::now() + kLongestWrite);
 }
 
+/// Proves to the peer with this nonce that `rank` is of the job, or just has read its store.
+std::string hello_text(const std::optional<MacKey>& key, const std::string& nonce, int rank) {
+  if (!key) return nonce;
+  return mac_text(key->of({field(nonce), field(std::to_string(rank))}));
+}
+
 /// A connection to a peer that listens, on which it was told `rank`. Throws HostError at the
 /// deadline, and what `look` throws.
-tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const WaitLimit& limit,
-                     const std::function<void()>& look) {
+tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const std::optional<MacKey>& key,
+                     const WaitLimit& limit, const std::function<void()>& look) {
   std::istringstream words(peer.address);
   std::string host;
   std::string nonce;
   int port = 0;
   words >> host >> port >> nonce;
+  const std::string text = hello_text(key, nonce, rank);
   const Header hello{.kind = kHello,
-                     .size_bytes = static_cast<uint32_t>(nonce.size()),
+                     .size_bytes = static_cast<uint32_t>(text.size()),
                      .count = static_cast<uint64_t>(rank)};
   const std::vector<tcp::Address> addresses = tcp::resolve(host, port);
   while (true) {
@@ -78,7 +86,7 @@ tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const WaitLimi
       if (addresses.empty()) throw HostError("\"{}\" is no address", host);
       auto connection = tcp::Connection::open(
           addresses, std::min(kLongestDial, milliseconds(poll_timeout(limit.deadline))));
-      write_message(connection, hello, nonce);
+      write_message(connection, hello, text);
       return connection;
     } catch (const HostError& error) {  // unreachable right now; the deadline decides
       if (addresses.empty() || Clock::now() + kDialPause >= limit.deadline) {
@@ -93,21 +101,15 @@ tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const WaitLimi
   }
 }
 
-/// The rank that connected, if it knows the nonce. A stranger may come by; it says nothing that
-/// counts.
-std::optional<uint64_t> read_hello(tcp::Connection& arrived, const std::string& nonce,
-                                   Deadline deadline) {
-  try {
-    Header hello{};
-    arrived.read(std::as_writable_bytes(std::span(&hello, 1)), deadline);
-    if (hello.kind != kHello || hello.size_bytes != nonce.size()) return std::nullopt;
-    std::string told(nonce.size(), '\0');
-    arrived.read(std::as_writable_bytes(std::span(told)), deadline);
-    if (told == nonce) return hello.count;
-  } catch (const HostError&) {
-    // Silent, or gone again.
-  }
-  return std::nullopt;
+Header header_of(std::string_view heard) {
+  Header header{};
+  std::memcpy(&header, heard.data(), sizeof(header));
+  return header;
+}
+
+bool is_whole(std::string_view heard) {
+  return heard.size() >= sizeof(Header) &&
+         heard.size() - sizeof(Header) >= header_of(heard).size_bytes;
 }
 
 }  // namespace
@@ -140,6 +142,7 @@ struct FailureDetector::PeerState {
 };
 
 FailureDetector::FailureDetector(const std::string& interface_address, int rank,
+                                 const JobSecret* secret,
                                  std::function<void(const std::string&)> on_failure,
                                  std::function<void(int)> on_leave)
     : rank_(rank),
@@ -147,6 +150,8 @@ FailureDetector::FailureDetector(const std::string& interface_address, int rank,
       on_leave_(std::move(on_leave)),
       host_(interface_address),
       nonce_(fresh_nonce()),
+      key_(secret == nullptr ? std::nullopt
+                             : std::optional<MacKey>(std::in_place, *secret, "failure detector")),
       listener_({interface_address}, 0),
       wake_file_(make_wake_file()),
       process_(getpid()) {}
@@ -178,33 +183,38 @@ void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& l
     if (peer.rank > rank_) {
       ++expected;
     } else {
-      state->connection = dial(peer, rank_, limit, look);
+      state->connection = dial(peer, rank_, key_, limit, look);
     }
     peers_.push_back(std::move(state));
   }
+  tcp::Callers callers(listener_, {.limit = kLongestHello,
+                                   .longest = sizeof(Header) + kLongestHelloText,
+                                   .is_whole = is_whole,
+                                   .expected = expected});
   while (expected > 0) {
-    std::optional<tcp::Connection> arrived =
-        listener_.accept(std::min(limit.deadline, Clock::now() + kDialPause));
-    if (!arrived && Clock::now() < limit.deadline) {
+    auto caller = callers.next(std::min(limit.deadline, Clock::now() + kDialPause));
+    if (!caller && Clock::now() < limit.deadline) {
       if (look) look();
       continue;
     }
-    if (!arrived) {
+    if (!caller) {
       std::vector<std::string> missing;
       for (const auto& peer : peers_) {
         if (!peer->connection) missing.push_back(peer->peer.name);
       }
       throw HostError(
-          "{}: waited {} ms at {} port {} for {}; may the hosts talk to each other on "
-          "all ports?",
+          "{}: waited {} ms at {} port {} for {}; may the hosts talk to each other on all ports?",
           limit.operation, limit.timeout.count(), host_, listener_.port(),
           fmt::join(missing, ", "));
     }
-    const auto rank =
-        read_hello(*arrived, nonce_, std::min(limit.deadline, Clock::now() + kLongestHello));
+    // A stranger may come by; it says nothing that counts.
+    const Header hello = header_of(caller->heard);
+    const std::string text = caller->heard.substr(sizeof(hello));
     for (const auto& peer : peers_) {
-      if (!rank || static_cast<uint64_t>(peer->peer.rank) != *rank || peer->connection) continue;
-      peer->connection = std::move(arrived);
+      const int rank = peer->peer.rank;
+      if (peer->connection || static_cast<uint64_t>(rank) != hello.count) continue;
+      if (hello.kind != kHello || text != hello_text(key_, nonce_, rank)) continue;
+      peer->connection = std::move(caller->connection);
       --expected;
       break;
     }

@@ -13,12 +13,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "smp_runtime/core/file.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/tcp.h"
 #include "smp_runtime/transport/wait_limit.h"
 
@@ -33,11 +35,11 @@ class FailureDetector {
     std::string address;  ///< what its address() gave
   };
 
-  /// Listens at `interface_address` (numeric). `on_failure` gets the reason, in a thread of this
-  /// object, when a peer fails; it may be called several times. `on_leave` gets the rank of a peer
-  /// that has sent FIN, likewise.
+  /// Listens at `interface_address` (numeric). Peers prove that they know the `secret`, may it be
+  /// null. `on_failure` gets the reason, in a thread of this object, when a peer fails; it may be
+  /// called several times. `on_leave` gets the rank of a peer that has sent FIN, likewise.
   FailureDetector(
-      const std::string& interface_address, int rank,
+      const std::string& interface_address, int rank, const JobSecret* secret,
       std::function<void(const std::string&)> on_failure,
       std::function<void(int)> on_leave = [](int) {});
   FailureDetector(const FailureDetector&) = delete;
@@ -46,8 +48,8 @@ class FailureDetector {
   ~FailureDetector();
 
   [[nodiscard]] std::string address() const;
-  /// Connects with all of them; collective. Calls `look`, which may throw, from time to time.
-  /// Throws HostError, naming who did not come.
+  /// Connects with all of them; collective. Strangers who come, silent or not, delay nobody. Calls
+  /// `look`, which may throw, from time to time. Throws HostError, naming who did not come.
   void connect(const std::vector<Peer>& peers, const WaitLimit& limit,
                const std::function<void()>& look = {});
 
@@ -78,6 +80,7 @@ class FailureDetector {
   std::function<void(int)> on_leave_;
   std::string host_;
   std::string nonce_;
+  std::optional<MacKey> key_;
   tcp::Listener listener_;
   FileDescriptor wake_file_;
   int process_;

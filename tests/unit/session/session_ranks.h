@@ -23,7 +23,8 @@
 namespace smp::session {
 
 /// Makes groups of smddp, which c10d does not know by name: all ranks are in this process.
-inline MakeGroup smddp_groups(const StorePtr& store, int rank) {
+template <typename Backend = smddp::SmddpBackend>
+MakeGroup smddp_groups(const StorePtr& store, int rank) {
   return [store, rank](const GroupRequest& request) {
     const auto mine = std::ranges::find(request.ranks, rank) - request.ranks.begin();
     const int size = static_cast<int>(request.ranks.size());
@@ -33,7 +34,7 @@ inline MakeGroup smddp_groups(const StorePtr& store, int rank) {
     constexpr auto kOurs = c10d::ProcessGroup::BackendType::CUSTOM;
     group->setDefaultBackend(kOurs);
     group->setBackend(c10::DeviceType::CPU, kOurs,
-                      c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<smddp::SmddpBackend>(
+                      c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<Backend>(
                           own, static_cast<int>(mine), size, request.timeout, names)));
     group->setGroupName(request.name);
     group->setGroupDesc(request.description);
@@ -79,12 +80,13 @@ struct ThreadJob {
   }
 
   /// The same with a session each, which has its groups and leaves the job afterwards.
+  template <typename Backend = smddp::SmddpBackend>
   [[nodiscard]] std::vector<std::string> in_sessions(
       const std::function<void(Session&)>& body) const {
     return on_ranks([&](int rank) {
       Session session(request(rank));
       session.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
-                          smddp_groups(session.world_store(), rank));
+                          smddp_groups<Backend>(session.world_store(), rank));
       body(session);
       session.leave(/*failed=*/false, /*serves=*/true);
     });

@@ -50,7 +50,7 @@ struct FabricPair : Pair {
         : rank(number),
           link({.provider = "tcp", .address = "127.0.0.1"}),
           detector(std::make_unique<FailureDetector>(
-              "127.0.0.1", number, [this](const std::string&) { link.wake(); })) {}
+              "127.0.0.1", number, nullptr, [this](const std::string&) { link.wake(); })) {}
 
     std::unique_ptr<ByteChannel> connect(const End& peer) {
       link.connect(peer.rank, "the peer", peer.link.address());
@@ -198,6 +198,26 @@ TEST(SharedMemoryChannelTest, WhatAnEndedPeerWroteIsReadFirst) {
   EXPECT_EQ(got, header);
   EXPECT_THAT([&] { pair.left->receive_header(got); },
               ThrowsMessage<HostError>(HasSubstr("has ended; see its output")));
+}
+
+/// Whoever reaches an endpoint's port can send to it, under any tag.
+TEST(FabricChannelTest, AStrangersPacketIsNotTakenForThePeers) {
+  FabricPair pair;
+  FabricLink stranger({.provider = "tcp", .address = "127.0.0.1"});
+  stranger.connect(0, "the left end", pair.ends[0].link.address());
+  const Bytes evil = numbered(24, 100);
+  constexpr uint64_t kFirstPacketOfTheRight = uint64_t{1} << 60 | uint64_t{1} << 48;
+
+  const auto sent = stranger.send(0, kFirstPacketOfTheRight, evil);
+  stranger.wait(std::span(&sent, 1), WaitLimit::after(std::chrono::seconds(20), "a stranger"),
+                [] {});
+  const Bytes header = numbered(24);
+  const ByteChannel::Part part(header);
+  ASSERT_TRUE(pair.right->send_at_once(std::span(&part, 1), nullptr));
+
+  Bytes got(24);
+  pair.left->receive_header(got);
+  EXPECT_EQ(got, header);
 }
 
 TEST_P(ByteChannelTest, AbortEndsAReceiveThatWaits) {

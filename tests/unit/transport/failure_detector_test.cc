@@ -70,7 +70,7 @@ class Rank {
 
  public:
   std::unique_ptr<FailureDetector> detector = std::make_unique<FailureDetector>(
-      "127.0.0.1", number_, [this](const std::string& reason) { note(reason); });
+      "127.0.0.1", number_, nullptr, [this](const std::string& reason) { note(reason); });
 };
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
@@ -165,7 +165,7 @@ TEST(FailureDetector, ARankThatEndsIsNamedThoughAProcessThatItForkedLivesOn) {
   const pid_t killed = fork();
   if (killed == 0) {
     close(lives[1]);
-    FailureDetector detector("127.0.0.1", 1, [](const std::string&) {});
+    FailureDetector detector("127.0.0.1", 1, nullptr, [](const std::string&) {});
     detector.connect({{.rank = 0, .name = "rank 0", .address = watchers}}, within(20s));
     if (fork() == 0) {
       char byte = 0;
@@ -187,8 +187,9 @@ TEST(FailureDetector, ARankThatEndsIsNamedThoughAProcessThatItForkedLivesOn) {
 TEST(FailureDetector, APeerThatLeavesIsToldOf) {
   std::promise<int> left;
   FailureDetector stays(
-      "127.0.0.1", 0, [](const std::string&) {}, [&left](int rank) { left.set_value(rank); });
-  FailureDetector leaves("127.0.0.1", 7, [](const std::string&) {});
+      "127.0.0.1", 0, nullptr, [](const std::string&) {},
+      [&left](int rank) { left.set_value(rank); });
+  FailureDetector leaves("127.0.0.1", 7, nullptr, [](const std::string&) {});
   std::thread connects([&] {
     leaves.connect({{.rank = 0, .name = "rank 0", .address = stays.address()}}, within(20s));
   });
@@ -221,6 +222,48 @@ TEST(FailureDetector, StrangersDoNotCount) {
 
   rank.detector->tell("hello");
   EXPECT_EQ(peer.failure(), "hello");
+}
+
+TEST(FailureDetector, StrangersWhoSayNothingDelayNobody) {
+  Rank rank(0);
+  Rank peer(1);
+  std::istringstream words(rank.detector->address());
+  std::string host;
+  int port = 0;
+  words >> host >> port;
+  std::vector<tcp::Connection> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(tcp::Connection::open(tcp::resolve(host, port), 5s));
+  silent.back().write("one", Clock::now() + 5s);
+
+  const auto begin = Clock::now();
+  std::thread connects([&] { peer.detector->connect({rank.as_peer()}, within(20s)); });
+  rank.detector->connect({peer.as_peer()}, within(20s));
+  connects.join();
+
+  EXPECT_LT(Clock::now() - begin, 5s);  // 10 s for each of them if they were heard in turn
+}
+
+TEST(FailureDetector, UnderASecretARankProvesThatItIsOfTheJob) {
+  const JobSecret secret = JobSecret::draw();
+  const auto nothing = [](const std::string&) {};
+  FailureDetector listens("127.0.0.1", 0, &secret, nothing);
+  FailureDetector peer("127.0.0.1", 1, &secret, nothing);
+  const JobSecret other = JobSecret::draw();
+  FailureDetector stranger("127.0.0.1", 1, &other, nothing);
+  const FailureDetector::Peer first{.rank = 0, .name = "rank 0", .address = listens.address()};
+
+  const tcp::Connection reader = connect_by_hand(listens, 1);  // of the nonce in the store
+  stranger.connect({first}, within(20s));                      // knows another secret
+  EXPECT_THAT(
+      [&] { listens.connect({{.rank = 1, .name = "rank 1", .address = ""}}, within(500ms)); },
+      ThrowsMessage<HostError>(HasSubstr(" for rank 1; ")));
+
+  FailureDetector again("127.0.0.1", 0, &secret, nothing);
+  std::thread connects([&] {
+    peer.connect({{.rank = 0, .name = "rank 0", .address = again.address()}}, within(20s));
+  });
+  again.connect({{.rank = 1, .name = "rank 1", .address = ""}}, within(20s));
+  connects.join();
 }
 
 TEST(FailureDetector, WhoDoesNotComeIsNamed) {

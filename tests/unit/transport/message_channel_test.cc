@@ -3,26 +3,33 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
 namespace smp::transport {
 namespace {
 
+using Bytes = std::shared_ptr<std::deque<std::byte>>;
+
 /// Keeps what is sent until it is received.
 class Echo : public ByteChannel {
  public:
+  explicit Echo(Bytes bytes) : bytes_(std::move(bytes)) {}
   void send(std::span<const Part> message, const Owner& /*owner*/) override {
-    for (const Part& part : message) bytes_.insert(bytes_.end(), part.begin(), part.end());
+    for (const Part& part : message) bytes_->insert(bytes_->end(), part.begin(), part.end());
   }
   bool send_at_once(std::span<const Part> message, const Owner& owner) override {
     if (size_bytes(message) > 1000) return false;
@@ -32,10 +39,11 @@ class Echo : public ByteChannel {
   void receive_header(Room header) override { receive(std::span(&header, 1), nullptr); }
   void receive(std::span<const Room> parts, const Owner& /*owner*/) override {
     for (const Room& part : parts) {
-      SMP_CHECK(part.size() <= bytes_.size(), "{} bytes are missing", part.size() - bytes_.size());
-      const auto end = bytes_.begin() + static_cast<std::ptrdiff_t>(part.size());
-      std::copy(bytes_.begin(), end, part.begin());
-      bytes_.erase(bytes_.begin(), end);
+      SMP_CHECK(part.size() <= bytes_->size(), "{} bytes are missing",
+                part.size() - bytes_->size());
+      const auto end = bytes_->begin() + static_cast<std::ptrdiff_t>(part.size());
+      std::copy(bytes_->begin(), end, part.begin());
+      bytes_->erase(bytes_->begin(), end);
     }
   }
   void give_credit() override {}
@@ -43,7 +51,7 @@ class Echo : public ByteChannel {
   void abort() override {}
 
  private:
-  std::deque<std::byte> bytes_;
+  const Bytes bytes_;
 };
 
 struct MessageChannelTest : ::testing::Test {
@@ -52,7 +60,9 @@ struct MessageChannelTest : ::testing::Test {
         {.bytes = bytes, .payload = std::make_shared<TensorPayload>(std::move(tensors))});
   }
 
-  MessageChannel channel{std::make_unique<Echo>(), nullptr, {.timeout = std::chrono::minutes(1)}};
+  Bytes wire = std::make_shared<std::deque<std::byte>>();
+  MessageChannel channel{
+      std::make_unique<Echo>(wire), nullptr, {.timeout = std::chrono::minutes(1)}};
 };
 
 TEST_F(MessageChannelTest, TensorsArriveAsTheyWere) {
@@ -85,6 +95,89 @@ TEST_F(MessageChannelTest, TheFinComesBehindTheMessages) {
 
   EXPECT_EQ(channel.receive().value().bytes, "last");
   EXPECT_FALSE(channel.receive().has_value());
+}
+
+/// Two ends whose bytes a stranger may change on their way.
+struct SealedMessages : MessageChannelTest {
+  MessageChannel end(uint64_t rank, uint64_t peer, const JobSecret& known) {
+    return {std::make_unique<Echo>(wire),
+            nullptr,
+            {.timeout = std::chrono::minutes(1),
+             .codes = MessageChannel::Codes{
+                 .key = MacKey(known, "a test"), .rank = rank, .peer = peer}}};
+  }
+  static auto receive_of(MessageChannel& channel) {
+    return [&channel] { static_cast<void>(channel.receive()); };
+  }
+  const ::testing::Matcher<std::function<void()>> is_refused =
+      ::testing::ThrowsMessage<HostError>(::testing::HasSubstr("the code of the job's secret"));
+
+  const JobSecret secret = JobSecret::draw();
+  MessageChannel left = end(0, 1, secret);
+  MessageChannel right = end(1, 0, secret);
+};
+
+TEST_F(SealedMessages, ArriveInTheirOrderAndEndWithTheFin) {
+  left.send(message("first", {at::arange(3)}));
+  EXPECT_TRUE(left.send_at_once(message("second")));
+  EXPECT_FALSE(left.send_at_once(message("large", {at::arange(1000)})));
+  left.send(message("third"));
+  left.send_fin();
+
+  for (const char* const expected : {"first", "second", "third"}) {
+    EXPECT_EQ(right.receive().value().bytes, expected);
+  }
+  EXPECT_FALSE(right.receive().has_value());
+}
+
+TEST_F(SealedMessages, AFrameOrAHeadThatWasChangedIsRefused) {
+  for (const size_t place : {size_t{0}, sizeof(MessageFrame) - 1, sizeof(MessageFrame) + 2}) {
+    wire->clear();
+    MessageChannel sender = end(0, 1, secret);
+    MessageChannel receiver = end(1, 0, secret);
+    sender.send(message("code to unpickle"));
+    wire->at(place) ^= std::byte{1};
+
+    EXPECT_THAT(receive_of(receiver), is_refused) << place;
+  }
+}
+
+TEST_F(SealedMessages, AStrangersMessageAndFinAreRefused) {
+  MessageChannel(std::make_unique<Echo>(wire), nullptr, {.timeout = std::chrono::minutes(1)})
+      .send(message("no code at all"));
+  EXPECT_THAT(receive_of(right), is_refused);
+
+  wire->clear();
+  end(0, 1, JobSecret::draw()).send_fin();
+  EXPECT_THAT(receive_of(right), is_refused);
+}
+
+TEST_F(SealedMessages, AMessageIsOfUseOnceAndToItsReceiverAlone) {
+  left.send(message("pay"));
+  const std::deque<std::byte> sent = *wire;
+  EXPECT_EQ(right.receive().value().bytes, "pay");
+
+  *wire = sent;
+  EXPECT_THAT(receive_of(right), is_refused) << "a second time";
+  *wire = sent;
+  EXPECT_THAT(receive_of(left), is_refused) << "back to its sender";
+  *wire = sent;
+  MessageChannel third = end(2, 0, secret);
+  EXPECT_THAT(receive_of(third), is_refused) << "to another rank";
+}
+
+TEST_F(MessageChannelTest, AHeadThatIsAnnouncedTooLargeIsNotAllocated) {
+  for (const auto& [message_bytes, meta_bytes] :
+       {std::pair(uint64_t{1} << 60, uint64_t{0}), std::pair(~uint64_t{0}, uint64_t{2})}) {
+    const MessageFrame frame{.message_bytes = message_bytes, .meta_bytes = meta_bytes};
+    wire->clear();
+    const auto bytes = std::as_bytes(std::span(&frame, 1));
+    wire->insert(wire->end(), bytes.begin(), bytes.end());
+
+    EXPECT_THAT(
+        [&] { static_cast<void>(channel.receive()); },
+        ::testing::ThrowsMessage<HostError>(::testing::HasSubstr("pass large data as tensors")));
+  }
 }
 
 TEST(TensorMessage, TensorsThatComeApartLeaveTheOthersTheirPlaces) {

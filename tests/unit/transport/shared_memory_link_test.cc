@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/link_frame.h"
+#include "smp_runtime/transport/shared_memory.h"
+#include "smp_runtime/transport/shared_ring.h"
 #include "smp_runtime/transport/transport.h"
 #include "tests/unit/transport/numbered_bytes.h"
 
@@ -55,6 +60,20 @@ struct Ranks {
   SharedMemoryLink& at(int rank) { return *links[static_cast<size_t>(rank)]; }
 
   std::vector<std::unique_ptr<SharedMemoryLink>> links;
+};
+
+/// What rank 1 of two writes by hand into the memory of rank 0.
+struct ForgedFrames {
+  explicit ForgedFrames(const std::string& address)
+      : memory(SharedMemory::open(address, std::filesystem::file_size(address))),
+        ring(memory.data() + kCacheLineBytes + SharedRing::size_bytes()) {}
+
+  void write(const LinkFrame& frame) {
+    EXPECT_EQ(ring.write_some(std::as_bytes(std::span(&frame, 1))), sizeof(frame));
+  }
+
+  SharedMemory memory;
+  SharedRing ring;
 };
 
 std::string error_of(const Link::Handle& message) {
@@ -224,6 +243,32 @@ TEST(SharedMemoryLink, APeerWhoseMemoryIsGoneIsAnErrorOfTheSend) {
 
   ASSERT_TRUE(sent->done());
   EXPECT_NE(error_of(sent).find("rank 1 cannot be reached"), std::string::npos);
+}
+
+TEST(SharedMemoryLink, DataThatAreAnnouncedLargerThanTheirRoomAreRefused) {
+  Ranks ranks(2);
+  Bytes room(SharedMemoryLink::kShortBytes + 1);
+  const Link::Handle message = ranks.receive(0, 1, 7, room);
+  ForgedFrames peer(ranks.at(0).address());
+  const auto drive = [&] { ranks.at(0).wait_for_change(milliseconds(0)); };
+
+  peer.write({.kind = LinkFrame::Kind::kRequestToSend,
+              .tag = tag_of(1, 7),
+              .number = 3,
+              .size = room.size()});
+  drive();
+  peer.write({.kind = LinkFrame::Kind::kData, .number = 3, .size = room.size() + 1});
+
+  EXPECT_THROW(drive(), InternalError);
+}
+
+TEST(SharedMemoryLink, AShortMessageThatIsAnnouncedLongIsNotAllocated) {
+  Ranks ranks(2);
+  ForgedFrames peer(ranks.at(0).address());
+
+  peer.write({.kind = LinkFrame::Kind::kShort, .size = uint64_t{1} << 60});
+
+  EXPECT_THROW(ranks.at(0).wait_for_change(milliseconds(0)), InternalError);
 }
 
 TEST(SharedMemoryLink, AWakeEndsAWait) {

@@ -4,12 +4,16 @@
 #include <csignal>
 #include <filesystem>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 
 namespace smp::transport {
 namespace {
@@ -117,6 +121,18 @@ TEST(SharedMemory, OfAnotherSizeIsRefused) {
   const SharedMemory segment = SharedMemory::create(4096);
 
   EXPECT_THROW(SharedMemory::open(segment.address(), 8192), HostError);
+}
+
+TEST(SharedMemory, KeepsItsSizeAndTakesNoOtherFile) {
+  const SharedMemory segment = SharedMemory::create(4096);
+  const FileDescriptor file(::open(segment.address().c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor other(memfd_create("a stranger's", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(other.get(), 4096), 0);
+  const std::string place = fmt::format("/proc/self/fd/{}", other.get());
+
+  EXPECT_NE(ftruncate(file.get(), 0), 0);
+  EXPECT_THAT([&] { (void)SharedMemory::open(place, 4096); },
+              testing::ThrowsMessage<HostError>(testing::HasSubstr("can be changed")));
 }
 
 }  // namespace

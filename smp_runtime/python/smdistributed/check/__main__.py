@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
-from smdistributed.check.host_facts import rank_facts
+from smdistributed.check.host_facts import RankFacts, rank_facts
 from smdistributed.check.link_probe import (
     Link,
     Round,
@@ -26,6 +29,7 @@ from smdistributed.check.link_probe import (
 from smdistributed.check.outliers import Numbers, find_outliers, table
 from smdistributed.dataparallel.torch import torch_smddp
 
+Value = TypeVar("Value", Link, RankFacts)
 _JOIN_SECONDS = 120  # hosts prepare themselves at their own pace
 _SECONDS_A_HOST = 5
 
@@ -67,13 +71,20 @@ def _rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def _gather(own: Any) -> list[Any]:
-    """One value of each rank, on all of them."""
+def _gather(kind: type[Value], own: Iterable[Value]) -> list[Value]:
+    """The values of all ranks, in their order, on each of them. They travel as JSON: a pickle of
+    another rank would run what somebody has put into it."""
     if not dist.is_initialized():
-        return [own]
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, own)
-    return values
+        return list(own)
+    text = json.dumps([asdict(value) for value in own]).encode()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(text)]))
+    padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
+    padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    texts = [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+    return [kind(**fields) for one in texts for fields in json.loads(one)]
 
 
 def _walk(rounds: list[Round], device: torch.device) -> list[Link]:
@@ -88,13 +99,13 @@ def _walk(rounds: list[Round], device: torch.device) -> list[Link]:
             elif rank == other:
                 receive_probe(one, device)
                 own.append(send_probe(one, device))
-    return [link for links in _gather(own) for link in links]
+    return _gather(Link, own)
 
 
 def _measure() -> Numbers:
     device = _device()
-    _gather(None)  # all compute at the same time
-    numbers = Numbers(facts=_gather(rank_facts(_rank(), device)))
+    _gather(RankFacts, [])  # all compute at the same time
+    numbers = Numbers(facts=_gather(RankFacts, [rank_facts(_rank(), device)]))
     hosts = [[one.rank for one in ranks] for ranks in numbers.hosts().values()]
     for kind in dict.fromkeys(("cpu", device.type)):
         on = device if kind == device.type else torch.device("cpu")

@@ -215,14 +215,15 @@ def script_line() -> str:
     return ""
 
 
-Address = tuple[str, int]
+Invitation = tuple[str, int, str]
+"""Host and port of the job's store, and the job's secret."""
 
 
-def teller(ranks: _runtime.LaunchRanks) -> Callable[[Address | None], Address] | None:
-    """Function that gives rank 0's address to all ranks, which call it together, if this process is
-    in a world of MPI that fits ``ranks``; importing it starts MPI."""
+def teller(ranks: _runtime.LaunchRanks) -> Callable[[Invitation | None], Invitation] | None:
+    """Function that gives rank 0's invitation to all ranks, which call it together, if this process
+    is in a world of MPI that fits ``ranks``; importing it starts MPI."""
     world = _world(ranks)
-    return None if world is None else lambda address: tuple(world.bcast(address, root=0))
+    return None if world is None else lambda invitation: tuple(world.bcast(invitation, root=0))
 
 
 def _world(ranks: _runtime.LaunchRanks) -> Any | None:

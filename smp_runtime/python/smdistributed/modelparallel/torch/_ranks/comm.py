@@ -181,6 +181,14 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
     return [decode(data) for data in session.objects.all_gather("smp.allgather", kind, encode(obj))]
 
 
+def allgather_among(what: str, obj: Any, label: str, ranks: list[int]) -> list[Any]:
+    """The same over ``ranks`` of the job, by the CPU group that they have for ``label``."""
+    session = state.require_initialized(what)
+    return [
+        decode(data) for data in session.objects.all_gather_among(what, label, ranks, encode(obj))
+    ]
+
+
 def broadcast_from_rank0(obj: Any) -> Any:
     """Object that global rank 0 gave, on all ranks. All ranks call it."""
     ranks = state.require_initialized("smp.broadcast").ranks

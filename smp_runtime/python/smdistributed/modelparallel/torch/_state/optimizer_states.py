@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._ranks import comm, ranks
@@ -207,8 +206,9 @@ class OptimizerStates:
         sharded = self._sharded
         parts: list[Any] = [self.shard_part()]
         if sharded.groups.control is not None:
-            parts = [None] * sharded.plan.degree
-            dist.all_gather_object(parts, self.shard_part(), group=sharded.groups.control)
+            parts = comm.allgather_among(
+                "the optimizer's state", parts[0], "shard control", sharded.groups.ranks
+            )
         spread = set(sharded.spread_names)
         if ranks.tp_size() > 1 and sharded.plan.own_degree != sharded.plan.degree:
             there = comm.allgather([only(part, spread) for part in parts], comm.CommGroup.TP_GROUP)
