@@ -65,28 +65,26 @@ void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
                   network.interface_name));
 }
 
-/// By what hosts know each other. Ranks trust their network.
+/// By what hosts and ranks know each other.
 void settle_trust(const JobConfig& job, const RunnerChoice& choice, JobNetwork& network) {
   if (!choice.starts_ranks()) return;  // processes that know nothing of each other
-  if (choice.spans_hosts() && job.files.secret) {
+  if (job.files.secret) {
     network.notes.push_back(
-        fmt::format("hosts prove by {} that they are of the job",
+        fmt::format("hosts and ranks prove by {} that they are of the job",
                     job.files.secret_key.empty() ? "SMP_JOB_SECRET" : "the mounted key"));
     return;
   }
   if (job.options.auth == AuthPolicy::kRequire) {
     throw smp::ConfigError(
-        choice.spans_hosts()
-            ? "SM_LAUNCH_AUTH=require: the hosts of the job have nothing to prove by that they are "
-              "of it; give all of them the same SMP_JOB_SECRET or SMP_JOB_SECRET_FILE, or mount a "
-              "key pair (SM_LAUNCH_SSH_KEY)"
-            : "SM_LAUNCH_AUTH=require: torchrun has its hosts trust the network; start the job by "
-              "mpirun (SM_LAUNCH_RUNNER=mpi), or without that variable");
+        "SM_LAUNCH_AUTH=require: the {} hosts of the job have nothing to prove by that they are of "
+        "it; give all of them the same SMP_JOB_SECRET or SMP_JOB_SECRET_FILE, or mount a key pair "
+        "(SM_LAUNCH_SSH_KEY)",
+        choice.hosts.size());
   }
-  if (choice.spans_hosts()) {
-    network.notes.push_back(
-        "the network is trusted until hosts have exchanged keys: they have no SMP_JOB_SECRET");
-  }
+  network.notes.push_back(
+      choice.spans_hosts()
+          ? "the network is trusted until hosts have exchanged keys: they have no SMP_JOB_SECRET"
+          : "the network between hosts is trusted: they have no SMP_JOB_SECRET");
 }
 
 /// Servers of the job on this host.
@@ -104,7 +102,10 @@ void list_servers(const JobConfig& job, const HostFacts& facts, const RunnerChoi
                     job.options.ssh_port != 0 ? fmt::to_string(job.options.ssh_port)
                                               : "22, or 2222 for users who may not"));
   }
-  network.listens.push_back("ranks: all addresses, free ports");
+  const bool alone = choice.hosts.size() == 1 && !choice.cluster_serves_hosts;
+  network.listens.push_back(
+      fmt::format("ranks: {}, free ports",
+                  alone ? "127.0.0.1" : fmt::format("the address towards {}", job.hosts.master)));
   if (choice.kind == Runner::kTorchrun) {
     network.listens.push_back(
         "torchrun: all addresses, as PyTorch has it, the port of the command");

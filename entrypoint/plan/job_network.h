@@ -24,7 +24,7 @@ struct JobNetwork {
 
 /// Pure. Throws ConfigError when several hosts leave no interface to pick, when EFA is asked for
 /// where it cannot be used, for host names that mpirun refuses, and where SM_LAUNCH_AUTH=require
-/// asks hosts to prove themselves that cannot.
+/// asks hosts to prove themselves that have nothing to do it by.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
 /// The type of this host, and of the other groups that take part. SMDDP goes by what the SDK sent.

@@ -22,9 +22,15 @@ class LocalRunner final : public JobRunner {
       : outline_(outline), settings_(std::move(settings)), processes_(processes) {}
 
   Outcome run(const std::vector<std::string>& argv) override {
-    const Command command = command_for(
-        outline_, settings_, argv, planned_environment(outline_.environment, settings_.inherited));
-    if (outline_.runner.kind == Runner::kTorchrun) return run_torchrun(processes_, command);
+    std::vector<std::string> environment =
+        planned_environment(outline_.environment, settings_.inherited);
+    // Other hosts would not know one that is drawn here.
+    const RunnerChoice& runner = outline_.runner;
+    if (runner.starts_ranks() && runner.hosts.size() == 1 && !settings_.secret) {
+      set_variable(environment, smp::kSecretVariable, smp::JobSecret::draw().text());
+    }
+    const Command command = command_for(outline_, settings_, argv, std::move(environment));
+    if (runner.kind == Runner::kTorchrun) return run_torchrun(processes_, command);
     return {.status = run_to_end(processes_, processes_.start(command)), .command = argv};
   }
 

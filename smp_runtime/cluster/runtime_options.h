@@ -20,10 +20,10 @@ inline constexpr std::array kRuntimeVariables = {
                 "settings of the job, which have precedence over those of smp.init"},
     VariableRow{"SM_HOSTS", "",
                 "the job's hosts; the first is where rank 0 is looked for if nothing else says it"},
-    VariableRow{kSecretVariable, "",
+    VariableRow{"SMP_JOB_SECRET", "",
                 "secret of the job, at least 32 characters, the same on all ranks: they take "
                 "nothing from the network that does not prove to know it"},
-    VariableRow{kSecretFileVariable, "", "file that holds it"},
+    VariableRow{"SMP_JOB_SECRET_FILE", "", "file that holds it"},
     VariableRow{"SM_LAUNCH_AUTH", "allow",
                 "require: a job on several hosts without a secret is refused"},
     VariableRow{"SM_LOG_LEVEL", "20", "threshold of the log"},

@@ -26,6 +26,7 @@ from tests.pods.jobs import (
     HOME,
     MPI_JOB,
     OMPI,
+    SECRET,
     TRAIN_JOB,
     batch_variables,
     container,
@@ -179,7 +180,7 @@ def test_train_job_with_torch(containers: Containers, losses: list[float]) -> No
     command = runtime_containers("trainjob_torch.yaml")["node"]["command"]
 
     nodes = [
-        containers.start(name, command, **torch_variables(number))
+        containers.start(name, command, **torch_variables(number), **SECRET)
         for number, name in enumerate(TRAIN_JOB)
     ]
 
@@ -194,14 +195,16 @@ def test_aws_batch(docker: Docker, containers: Containers, losses: list[float]) 
     definition = json.loads((ROOT / "examples/aws_batch/job_definition.json").read_text())
     command = definition["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"]
     count = len(BATCH)
-    main = containers.start(BATCH[0], command, by_image=True, **batch_variables(0, count))
+    variables = batch_variables(0, count) | SECRET
+    main = containers.start(BATCH[0], command, by_image=True, **variables)
     address = docker(
         "inspect",
         "--format",
         "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}",
         main,
     ).stdout.strip()
-    other = batch_variables(1, count) | {"AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": address}
+    other = batch_variables(1, count) | SECRET
+    other["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = address
 
     node = containers.start(BATCH[1], command, by_image=True, **other)
 

@@ -87,7 +87,7 @@ def test_without_a_secret_it_does_which_the_log_says_and_require_refuses(folder)
         assert "the network is trusted until hosts have exchanged keys" in result.err
     for result in refused:
         assert result.code == 1
-        assert "SM_LAUNCH_AUTH=require: the hosts of the job have nothing" in result.tree.failure
+        assert "SM_LAUNCH_AUTH=require: the 2 hosts of the job have nothing" in result.tree.failure
 
 
 def test_hosts_of_two_secrets_name_it(folder):

@@ -103,5 +103,7 @@ def expect_success(pods: Pods, pod: Pod, losses: list[float], cluster: str) -> N
     code = pod.finish()
     assert code == 0, pods.out
     assert f"Cluster: {cluster}" in pod.out
+    assert "hosts and ranks prove by" in pod.out
+    assert "ranks are authenticated by the job's secret" in pods.out
     assert curve(pods.job / "output/data") == losses
     assert (pods.job / "output/success").exists()

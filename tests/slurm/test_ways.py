@@ -12,6 +12,8 @@ from tests.digits_job import DIGITS, EPOCHS, curve
 from tests.slurm.jobs import EXAMPLES, TELLS, MakeJob, with_pyxis
 from tests.slurm.slurm_cluster import USER, SlurmCluster
 
+AUTHENTICATED = "ranks are authenticated by the job's secret"
+
 
 @pytest.mark.parametrize("user", ["root", USER])
 def test_train_once_a_node(
@@ -26,6 +28,8 @@ def test_train_once_a_node(
 
     assert ended.state == "COMPLETED", ended.out + cluster.logs()
     assert f"Cluster: Slurm job {job}, 2 nodes (SLURM_STEP_NODELIST)" in ended.out
+    assert "hosts and ranks prove by SMP_JOB_SECRET" in ended.out
+    assert AUTHENTICATED in ended.out
     assert curve(digits / "output/data") == losses
     assert (digits / "output/success").exists()
     cluster.wait_until_idle()
@@ -49,6 +53,7 @@ def test_the_script_itself(
     ended = cluster.wait(job)
 
     assert ended.state == "COMPLETED", ended.out + cluster.logs()
+    assert AUTHENTICATED in ended.out
     assert curve(folder) == losses
     cluster.wait_until_idle()
 

@@ -342,6 +342,10 @@ class ObjectExchange:
     """Bytes between ranks; blocking. Ranks are those of the job."""
     def all_gather(self, what: str, kind: str, data: bytes) -> list[bytes]:
         """By rank in the group. Collective over it."""
+    def all_gather_among(
+        self, what: str, label: str, ranks: collections.abc.Sequence[int], data: bytes
+    ) -> list[bytes]:
+        """The same among some ranks of the job."""
     def broadcast(self, what: str, kind: str, data: bytes) -> None:
         """To all others of this rank's group, who receive. Blocks until they have it."""
     def receive(self, what: str, kind: str, source: int) -> bytes:
@@ -371,7 +375,7 @@ class Session:
         world: tuple[int, int] | None,
         find_mpi: collections.abc.Callable[
             [LaunchRanks],
-            collections.abc.Callable[[tuple[str, int] | None], tuple[str, int]] | None,
+            collections.abc.Callable[[tuple[str, int, str] | None], tuple[str, int, str]] | None,
         ],
         script_line: collections.abc.Callable[[], str],
     ) -> None: ...

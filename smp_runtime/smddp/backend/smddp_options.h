@@ -35,8 +35,8 @@ inline constexpr std::array kOptions = {
         "SMDDP_GPU_ROUTE", "auto",
         "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
         "the cheapest for each"},
-    VariableRow{kSecretVariable, "", "secret of the job, the same on all ranks"},
-    VariableRow{kSecretFileVariable, "", "file that holds it"},
+    VariableRow{"SMP_JOB_SECRET", "", "secret of the job, the same on all ranks"},
+    VariableRow{"SMP_JOB_SECRET_FILE", "", "file that holds it"},
     VariableRow{"SMP_RECORDS", "", "folder for what each group sent, which train --report reads"},
     VariableRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
 };
