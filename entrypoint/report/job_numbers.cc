@@ -103,14 +103,14 @@ double JobNumbers::mean(double RankNumbers::*what) const {
 JobNumbers numbers_of(const JobRecord& job) {
   JobNumbers numbers{.shape = shape_of(job)};
   std::set<std::string> hosts;
-  std::int64_t samples = 0;
+  double samples = 0;
   for (const RankRecord& record : job.ranks) {
     hosts.insert(record.host);
     if (record.all.steps == 0) continue;
     numbers.ranks.push_back(numbers_of_rank(record));
     const RankNumbers& rank = numbers.ranks.back();
     numbers.stages = std::max(numbers.stages, rank.stage + 1);
-    if (rank.stage == 0) samples += record.later.samples;
+    if (rank.stage == 0) samples += static_cast<double>(record.later.samples);
     if (const auto growth = growth_of(record)) {
       if (!numbers.growth || growth->share > numbers.growth->share) numbers.growth = growth;
     }
@@ -123,7 +123,7 @@ JobNumbers numbers_of(const JobRecord& job) {
   }
   if (!job.ranks.empty() && job.ranks.front().later.total > 0) {
     // With tensor parallelism ranks of a group have one batch, or each its own: the settings tell.
-    numbers.samples_per_second = 1e6 * share(samples, job.ranks.front().later.total);
+    numbers.samples_per_second = 1e6 * samples / static_cast<double>(job.ranks.front().later.total);
   }
   if (job.told) {
     Durations durations;

@@ -15,6 +15,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "entrypoint/report/record_json.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/record/record_file.h"
 
@@ -44,16 +45,16 @@ HostRecord read_host_record(const fs::path& file, std::vector<std::string>& prob
   std::string line;
   int bad = 0;
   while (std::getline(stream, line) && !stream.eof()) {
-    const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json row = record_line(line);
     if (row.is_object()) continue;  // the header
     try {
       host.samples.push_back({.time = row.at(0),
                               .cpu = row.at(1),
-                              .memory = row.at(2),
-                              .memory_total = row.at(3),
-                              .received = row.at(4),
-                              .sent = row.at(5)});
-    } catch (const json::exception&) {
+                              .memory = record_number(row.at(2)),
+                              .memory_total = record_number(row.at(3)),
+                              .received = record_number(row.at(4)),
+                              .sent = record_number(row.at(5))});
+    } catch (const std::exception&) {
       ++bad;
     }
   }

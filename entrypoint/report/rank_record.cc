@@ -9,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "entrypoint/report/record_json.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace entrypoint::report {
 namespace {
@@ -20,6 +22,7 @@ constexpr int kFormat = 1;
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr std::size_t kMostReadings = 2048;  // of memory, and of losses
 constexpr std::size_t kMostEvents = 1000;
+constexpr std::int64_t kMostOfAKind = 1 << 20;  // ranks of a job, microbatches, steps of a line
 
 /// Every second one goes once there are too many.
 template <typename Reading>
@@ -37,7 +40,7 @@ class Reader {
   void read(std::string_view line) {
     if (line.empty()) return;
     if (line.front() == '[') return read_steps(line);
-    const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json object = record_line(line);
     if (!object.is_object()) throw smp::ConfigError("it is no JSON object");
     if (object.contains("format")) return read_header(object);
     if (object.contains("spans")) return read_spans(object["spans"]);
@@ -45,7 +48,7 @@ class Reader {
     if (object.contains("loss")) return read_loss(object["loss"]);
     if (object.contains("memory")) return read_memory(object["memory"]);
     if (object.contains("event")) return read_event(object["event"]);
-    if (object.contains("job")) record_.facts = object["job"];
+    if (object.contains("job")) read_facts(object["job"]);
     if (object.contains("partition")) record_.partition = object["partition"];
   }
 
@@ -60,13 +63,41 @@ class Reader {
       throw smp::ConfigError("its format is {}; this program reads format {}",
                              header["format"].dump(), kFormat);
     }
-    record_.rank = header.at("rank");
-    record_.first_rank = header.value("first_rank", 0);
+    record_.rank = record_number<int>(header.at("rank"));
+    if (header.contains("first_rank"))
+      record_.first_rank = record_number<int>(header["first_rank"]);
     record_.host = header.at("host");
     record_.job = header.value("job", "");
     columns_.clear();
     if (!header.contains("columns")) return;  // of a group of smddp
     for (const json& name : header["columns"]) columns_.push_back(place_of(name));
+  }
+
+  /// What the report looks at is what it is to be; the page shows all of them.
+  void read_facts(const json& facts) {
+    const auto count = [](const json& value, std::int64_t least) {
+      const std::int64_t number = record_number(value);
+      if (number < least || number > kMostOfAKind) {
+        throw smp::ConfigError("{}; expected {} to {}", number, least, kMostOfAKind);
+      }
+    };
+    if (!facts.is_object()) throw smp::ConfigError("the job's facts are no JSON object");
+    if (facts.contains("ranks")) count(facts["ranks"], 0);
+    if (facts.contains("groups")) {
+      for (const auto& [kind, ranks] : facts["groups"].items()) {
+        for (const json& rank : ranks) static_cast<void>(record_number<int>(rank));
+      }
+    }
+    if (facts.contains("settings")) {
+      const json& settings = facts["settings"];
+      for (const char* name : {"microbatches", "active_microbatches"}) {
+        if (settings.contains(name) && !settings[name].is_null()) count(settings[name], 1);
+      }
+      if (settings.contains("pipeline") && !settings["pipeline"].is_null()) {
+        static_cast<void>(smp::schedule::parse_schedule(settings["pipeline"].get<std::string>()));
+      }
+    }
+    record_.facts = facts;
   }
 
   /// The member for a column; null: unknown here, as a column of a later program.
@@ -110,11 +141,13 @@ class Reader {
       while (at != end && *at == ' ') ++at;
       const auto [next, problem] = std::from_chars(at, end, number);
       if (problem != std::errc() || next == end) throw smp::ConfigError("it ends in the middle");
+      if (!is_record_number(number)) throw smp::ConfigError("{} is too large", number);
       if (column.plain != nullptr) line.*column.plain = number;
       if (column.activity >= 0) line.spent[static_cast<std::size_t>(column.activity)] = number;
       at = next + 1;
     }
-    if (line.steps < 1 || line.total < 0) throw smp::ConfigError("it is of no step");
+    if (line.steps < 1 || line.steps > kMostOfAKind || line.total < 0)
+      throw smp::ConfigError("it is of no step");
     record_.all.add(line);
     if (line.step > kWarmUpSteps) {
       record_.later.add(line);
@@ -139,12 +172,13 @@ class Reader {
   }
 
   void read_spans(const json& object) {
-    StepSpans step{.step = object.at("step"), .begin = object.at("begin_us")};
+    StepSpans step{.step = record_number(object.at("step")),
+                   .begin = record_number(object.at("begin_us"))};
     for (const json& row : object.at("rows")) {
-      step.spans.push_back({.activity = row.at(0),
-                            .begin = row.at(1),
-                            .duration = row.at(2),
-                            .microbatch = row.at(3),
+      step.spans.push_back({.activity = record_number<int>(row.at(0)),
+                            .begin = record_number(row.at(1)),
+                            .duration = record_number(row.at(2)),
+                            .microbatch = record_number(row.at(3)),
                             .name = row.at(4)});
     }
     record_.spans.push_back(std::move(step));
@@ -152,22 +186,28 @@ class Reader {
 
   void read_traffic(const json& rows) {
     record_.sent.clear();
-    for (const json& row : rows) record_.sent[row.at(0)] = {row.at(1), row.at(2)};
+    for (const json& row : rows) {
+      record_.sent[record_number<int>(row.at(0))] = {record_number(row.at(1)),
+                                                     record_number(row.at(2))};
+    }
   }
 
   void read_loss(const json& row) {
     // Python's NaN is no JSON; a number that is none comes as null.
     const double value =
         row.at(1).is_number() ? row.at(1).get<double>() : std::numeric_limits<double>::quiet_NaN();
-    record_.losses.push_back({.step = row.at(0), .value = value, .training = row.at(2)});
+    record_.losses.push_back(
+        {.step = record_number(row.at(0)), .value = value, .training = row.at(2)});
     thin(record_.losses);
   }
 
   void read_memory(const json& object) {
-    Memory reading{.time = object.at("time"), .peak = object.at("peak")};
-    for (const auto& [kind, bytes] : object.at("kinds").items()) reading.kinds[kind] = bytes;
+    Memory reading{.time = object.at("time"), .peak = record_number(object.at("peak"))};
+    for (const auto& [kind, bytes] : object.at("kinds").items()) {
+      reading.kinds[kind] = record_number(bytes);
+    }
     record_.memory.push_back(std::move(reading));
-    record_.state_by_formula = object.value("formula", record_.state_by_formula);
+    if (object.contains("formula")) record_.state_by_formula = record_number(object["formula"]);
     thin(record_.memory);
   }
 

@@ -21,8 +21,9 @@ constexpr std::size_t kChartSteps = 6;
 constexpr std::size_t kChartSpans = 12'000;  // of all steps and ranks
 constexpr std::size_t kReadings = 200;       // of a rank's memory, of a host
 constexpr std::size_t kLosses = 1000;
-constexpr std::size_t kTold = 2000;   // steps
-constexpr std::size_t kPairs = 4096;  // of ranks, in the matrix of what was sent
+constexpr std::size_t kTold = 2000;    // steps
+constexpr double kLongestWork = 1e15;  // [ns] of a microbatch: a chart's sum of them is a number
+constexpr std::size_t kPairs = 4096;   // of ranks, in the matrix of what was sent
 
 /// 4 digits are enough for a picture.
 double rounded(double value) {
@@ -118,18 +119,21 @@ std::vector<const RankRecord*> ranks_with_series(const JobRecord& job) {
 /// Time of a microbatch for an activity on one rank [ns], the mean of the step's.
 std::int64_t mean_work(const JobRecord& job, std::int64_t step, Activity activity,
                        std::int64_t microbatches) {
-  std::int64_t sum = 0;
-  std::int64_t ranks = 0;
+  double sum = 0;
+  double ranks = 0;
   for (const RankRecord& record : job.ranks) {
     for (const StepSpans& spans : record.spans) {
       if (spans.step != step) continue;
       ++ranks;
       for (const Span& span : spans.spans) {
-        if (span.activity == static_cast<int>(activity)) sum += span.duration;
+        if (span.activity == static_cast<int>(activity)) {
+          sum += static_cast<double>(span.duration);
+        }
       }
     }
   }
-  return 1000 * sum / std::max<std::int64_t>(1, ranks * microbatches);
+  const double mean = 1000 * sum / std::max(1.0, ranks * static_cast<double>(microbatches));
+  return static_cast<std::int64_t>(std::clamp(mean, 0.0, kLongestWork));
 }
 
 /// A step's work in equal partitions, in the job's schedule and without any transfer; rows:

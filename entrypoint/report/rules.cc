@@ -193,15 +193,14 @@ bool network(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& ru
   const double all = gathered + reduced + exchanged + transfers;
   if (all < rule.threshold) return false;
   finding.cost = all;
-  std::int64_t bytes = 0;
-  for (const RankNumbers& rank : numbers.ranks) bytes += rank.bytes;
+  double bytes = 0;
+  for (const RankNumbers& rank : numbers.ranks) bytes += static_cast<double>(rank.bytes);
   finding.text = fmt::format(
       "{:.0f} % of the time ranks wait for each other's bytes: parameters {:.0f} %, sums of "
       "gradients {:.0f} %, tensor parallelism {:.0f} %, messages of the pipeline {:.0f} %. A rank "
       "sends {:.1f} MB in a step.",
       percent(all), percent(gathered), percent(reduced), percent(exchanged), percent(transfers),
-      1e-6 * static_cast<double>(bytes) /
-          static_cast<double>(std::max<std::size_t>(1, numbers.ranks.size())));
+      1e-6 * bytes / static_cast<double>(std::max<std::size_t>(1, numbers.ranks.size())));
   finding.advice =
       numbers.hosts > 1
           ? "Measure the links with train --doctor; keep groups that move most inside a host "

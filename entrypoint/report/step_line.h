@@ -35,23 +35,29 @@ struct StepLine {
     return std::max<std::int64_t>(0, spent_on(kForward) + spent_on(kBackward) - nested);
   }
 
-  /// With the steps that follow. `longest` of what is empty is nothing.
+  /// With the steps that follow. `longest` of what is empty is nothing. Numbers of lines are at
+  /// most kLargestNumber, sums end at kLargestSum.
   void add(const StepLine& next) {
     if (steps == 0) {
       step = next.step;
       begin = next.begin;
     }
-    steps += next.steps;
-    trained += next.trained;
-    samples += next.samples;
-    total += next.total;
+    const auto more = [](std::int64_t& sum, std::int64_t number) {
+      sum = std::clamp(sum + number, -kLargestSum, kLargestSum);
+    };
+    more(steps, next.steps);
+    more(trained, next.trained);
+    more(samples, next.samples);
+    more(total, next.total);
     longest = std::max(longest, next.longest);
-    inside += next.inside;
-    nested += next.nested;
-    messages += next.messages;
-    bytes += next.bytes;
-    for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += next.spent[i];
+    more(inside, next.inside);
+    more(nested, next.nested);
+    more(messages, next.messages);
+    more(bytes, next.bytes);
+    for (std::size_t i = 0; i < spent.size(); ++i) more(spent[i], next.spent[i]);
   }
+
+  static constexpr std::int64_t kLargestSum = std::int64_t{1} << 60;
 };
 
 }  // namespace entrypoint::report

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "entrypoint/report/record_json.h"
+
 namespace entrypoint::report {
 namespace {
 
@@ -77,9 +79,11 @@ ToldSteps read_step_log(const std::filesystem::path& file) {
   std::ifstream stream(file);
   std::string line;
   while (std::getline(stream, line) && !stream.eof()) {
-    const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!row.is_array() || row.size() < 3 || !row[0].is_number() || !row[1].is_number()) continue;
-    ToldStep step{.time = row[0], .step = row[1]};
+    const json row = record_line(line);
+    if (!row.is_array() || row.size() < 3 || !row[0].is_number()) continue;
+    const auto number = smp::whole_number<std::int64_t>(row[1]);
+    if (!number || !is_record_number(*number)) continue;
+    ToldStep step{.time = row[0], .step = *number};
     if (row[2].is_number()) step.loss = row[2];
     if (!told.steps.empty() && step.step > told.steps.back().step) {
       const ToldStep& before = told.steps.back();
@@ -96,14 +100,14 @@ ToldSteps read_metrics(const std::filesystem::path& file) {
   std::string line;
   double time = 0;
   while (std::getline(stream, line)) {
-    const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const json row = record_line(line);
     const auto number = [&](const char* name) {
       return row.is_object() && row.contains(name) && row[name].is_number()
                  ? row[name].get<double>()
                  : std::numeric_limits<double>::quiet_NaN();
     };
     const double step = number("step");
-    if (std::isnan(step)) continue;
+    if (!(std::abs(step) <= static_cast<double>(kLargestNumber))) continue;
     const double seconds = number("seconds");
     time += std::isnan(seconds) ? 0 : seconds;
     told.steps.push_back({.time = time,

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::checkpoint {
 namespace {
@@ -23,6 +24,13 @@ std::uint32_t parse_crc(const std::string& text, const std::string& where,
                       text);
   }
   return crc;
+}
+
+template <typename Number>
+Number number_at(const nlohmann::ordered_json& object, const char* key, const std::string& where) {
+  const auto number = whole_number<Number>(object.at(key));
+  if (number && *number >= 0) return *number;
+  throw ConfigError("{}: \"{}\" is {}; expected a whole number", where, key, object.at(key).dump());
 }
 
 }  // namespace
@@ -46,7 +54,7 @@ std::string Manifest::to_json() const {
 Manifest Manifest::from_json(std::string_view text, const std::string& where) {
   Manifest manifest;
   try {
-    const auto root = nlohmann::ordered_json::parse(text);
+    const auto root = parse_json<nlohmann::ordered_json>(text, where);
     if (root.at("format") != kFormat) {
       throw ConfigError("{}: format {}; this version reads format {}", where,
                         root.at("format").dump(), kFormat);
@@ -54,13 +62,13 @@ Manifest Manifest::from_json(std::string_view text, const std::string& where) {
     manifest.tag = root.at("tag").get<std::string>();
     manifest.library = root.at("library").get<std::string>();
     const auto& degrees = root.at("degrees");
-    manifest.degrees = {.pipeline = degrees.at("pp").get<int>(),
-                        .tensor = degrees.at("tp").get<int>(),
-                        .reduced_data = degrees.at("rdp").get<int>()};
+    manifest.degrees = {.pipeline = number_at<int>(degrees, "pp", where),
+                        .tensor = number_at<int>(degrees, "tp", where),
+                        .reduced_data = number_at<int>(degrees, "rdp", where)};
     for (const auto& [name, file] : root.at("files").items()) {
       manifest.files.push_back(
           {.name = name,
-           .bytes = file.at("bytes").get<std::int64_t>(),
+           .bytes = number_at<std::int64_t>(file, "bytes", where),
            .crc32c = parse_crc(file.at("crc32c").get<std::string>(), where, name)});
     }
   } catch (const nlohmann::json::exception& error) {

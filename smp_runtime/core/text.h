@@ -4,12 +4,16 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
+
+#include "smp_runtime/core/error.h"
 
 namespace smp {
 
@@ -57,6 +61,37 @@ std::optional<Number> leading_number(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc()) return std::nullopt;
   return number;
+}
+
+/// The whole number that `value`, of one of the json types of nlohmann, is. Nothing for a value of
+/// another type, which a fraction is, and for numbers that `Number` cannot hold: its get() gives
+/// some number for both.
+template <typename Number, typename Json>
+std::optional<Number> whole_number(const Json& value) {
+  const auto fitting = [](auto number) {
+    return std::in_range<Number>(number) ? std::optional(static_cast<Number>(number))
+                                         : std::nullopt;
+  };
+  if (value.is_number_unsigned()) return fitting(value.template get<std::uint64_t>());
+  if (value.is_number_integer()) return fitting(value.template get<std::int64_t>());
+  return std::nullopt;
+}
+
+/// Deepest nesting of JSON that may come from anywhere: whatever looks at it goes down as deep.
+inline constexpr int kDeepestJson = 100;
+
+/// `text`, of `where`, as one of the json types of nlohmann. Throws its exceptions, and ConfigError
+/// for one that nests deeper than kDeepestJson.
+template <typename Json>
+Json parse_json(std::string_view text, std::string_view where) {
+  return Json::parse(text, [where](int depth, typename Json::parse_event_t, Json&) {
+    if (depth > kDeepestJson) {
+      throw ConfigError(
+          "{}: its JSON nests deeper than {}, which nothing that is written here does", where,
+          kDeepestJson);
+    }
+    return true;
+  });
 }
 
 /// `value`, of one of the json types of nlohmann, on one line. What is no UTF-8, as a path may be,

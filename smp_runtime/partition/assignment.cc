@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::partition {
 namespace {
@@ -25,7 +26,10 @@ json parsed(std::string_view text, const std::string& where) {
     throw ConfigError("{}: it is empty; expected {}", where, kExample);
   }
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto look = [&](int, json::parse_event_t event, const json& value) {
+  const auto look = [&](int depth, json::parse_event_t event, const json& value) {
+    if (depth > kDeepestJson) {
+      throw ConfigError("{}: it nests deeper than {}; expected {}", where, kDeepestJson, kExample);
+    }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
@@ -113,20 +117,19 @@ Assignment Assignment::from_json(std::string_view text, const std::string& where
   }
   Assignment assignment;
   const json& partitions = value_of(root, "partitions", json::value_t::number_integer, where);
-  assignment.partitions = partitions.get<int>();
+  assignment.partitions = whole_number<int>(partitions).value_or(0);
   if (assignment.partitions < 1) {
     throw ConfigError("{}: \"partitions\" is {}; expected 1 or more", where, partitions.dump());
   }
   for (const auto& [name, value] :
        value_of(root, "modules", json::value_t::object, where).items()) {
-    const bool whole = value.is_number_integer();
-    const std::int64_t partition = whole ? value.get<std::int64_t>() : -1;
+    const int partition = whole_number<int>(value).value_or(-1);
     if (partition < 0 || partition >= assignment.partitions) {
       throw ConfigError(
           "{}: module \"{}\" is on partition {}; expected 0 to {}, for \"partitions\" is {}", where,
           name, value.dump(), assignment.partitions - 1, assignment.partitions);
     }
-    assignment.partition_of.emplace(name, static_cast<int>(partition));
+    assignment.partition_of.emplace(name, partition);
   }
   return assignment;
 }

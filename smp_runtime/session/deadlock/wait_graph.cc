@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/core/text.h"
+
 namespace smp::session {
 namespace {
 
@@ -62,16 +64,20 @@ std::string encode(const Wait& wait) {
 
 std::optional<Wait> decode(std::string_view text) {
   try {
-    const json value = json::parse(text);
-    return Wait{.number = value.at("number"),
-                .label = value.at("label"),
-                .turn = value.at("turn"),
-                .text = value.at("text"),
-                .needs = value.at("needs"),
-                .ended = value.at("ended"),
-                .mismatch = value.at("mismatch"),
-                .begun = value.at("begun")};
-  } catch (const json::exception&) {
+    const json value = parse_json<json>(text, "a wait");
+    Wait wait{.number = whole_number<std::int64_t>(value.at("number")).value(),
+              .label = value.at("label"),
+              .turn = whole_number<std::int64_t>(value.at("turn")).value(),
+              .text = value.at("text"),
+              .ended = value.at("ended"),
+              .mismatch = value.at("mismatch")};
+    for (const json& rank : value.at("needs"))
+      wait.needs.push_back(whole_number<int>(rank).value());
+    for (const auto& [label, calls] : value.at("begun").items()) {
+      wait.begun[label] = whole_number<std::int64_t>(calls).value();
+    }
+    return wait;
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

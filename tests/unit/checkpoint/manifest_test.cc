@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/manifest.h"
 
+#include <string>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,6 +50,21 @@ TEST(Manifest, RefusesBrokenAndForeignText) {
   odd.replace(odd.find("e3069283"), 8, "e306928g");
   EXPECT_THAT([&] { Manifest::from_json(odd, "m"); },
               ThrowsMessage<ConfigError>(HasSubstr("crc32c of model_0_0.pt is \"e306928g\"")));
+}
+
+TEST(Manifest, RefusesNumbersThatItsFieldsDoNotHoldAndTextThatNestsTooDeep) {
+  for (const auto& [number, other] :
+       {std::pair("\"pp\": 2", "\"pp\": 4294967298"), std::pair("\"pp\": 2", "\"pp\": 2.5"),
+        std::pair("\"rdp\": 4", "\"rdp\": -4"), std::pair("\"bytes\": 0", "\"bytes\": -1"),
+        std::pair("\"bytes\": 0", "\"bytes\": 18446744073709551615")}) {
+    std::string text = a_manifest().to_json();
+    text.replace(text.find(number), std::string(number).size(), other);
+    EXPECT_THAT([&] { Manifest::from_json(text, "m"); },
+                ThrowsMessage<ConfigError>(HasSubstr("; expected a whole number")))
+        << other;
+  }
+  EXPECT_THAT([] { Manifest::from_json(std::string(1'000'000, '['), "m"); },
+              ThrowsMessage<ConfigError>(HasSubstr("m: its JSON nests deeper than 100")));
 }
 
 TEST(Manifest, TellsDamagedFilesFromWholeOnes) {

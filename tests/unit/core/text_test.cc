@@ -2,9 +2,12 @@
 #include "smp_runtime/core/text.h"
 
 #include <array>
+#include <cstdint>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace smp {
 namespace {
@@ -32,6 +35,24 @@ TEST(Number, IsTheWholeText) {
   for (const char* other : {"", "+1", " 1", "1 ", "1x", "99999999999"}) {
     EXPECT_EQ(parse_number<int>(other), std::nullopt) << other;
   }
+}
+
+TEST(Number, OfJsonIsWholeAndFits) {
+  EXPECT_THAT(whole_number<int>(nlohmann::json(-12)), Optional(-12));
+  EXPECT_THAT(whole_number<std::int64_t>(nlohmann::json(INT64_MAX)), Optional(INT64_MAX));
+  for (const char* other : {"1.0", "1e300", "2147483648", "18446744073709551615", "\"1\"", "[1]"}) {
+    EXPECT_EQ(whole_number<int>(nlohmann::json::parse(other)), std::nullopt) << other;
+  }
+}
+
+TEST(Json, NestsNoDeeperThanItsReadersGo) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+
+  EXPECT_EQ(parse_json<nlohmann::json>(nested(kDeepestJson), "x").dump(), nested(kDeepestJson));
+  EXPECT_THROW(parse_json<nlohmann::json>(nested(1'000'000), "x"), ConfigError);
+  EXPECT_THROW(parse_json<nlohmann::json>("{", "x"), nlohmann::json::parse_error);
 }
 
 TEST(Number, OrWhatTheTextBeginsWith) {

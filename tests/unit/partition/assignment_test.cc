@@ -61,7 +61,11 @@ TEST(Assignment, BrokenFilesAreRefused) {
               HasSubstr("\"modules\" is [0]; expected {\"format\": 1"));
   EXPECT_THAT(read(R"({"format": 1, "partitions": 0, "modules": {}})"),
               HasSubstr("\"partitions\" is 0; expected 1 or more"));
-  for (const char* partition : {"\"x\"", "2", "-1", "0.5", "true", "null", "[0]"}) {
+  EXPECT_THAT(read(R"({"format": 1, "partitions": 4294967298, "modules": {}})"),
+              HasSubstr("\"partitions\" is 4294967298; expected 1 or more"));
+  EXPECT_THAT(read(std::string(1'000'000, '[').c_str()), HasSubstr("it nests deeper than 100"));
+  for (const char* partition :
+       {"\"x\"", "2", "-1", "4294967296", "18446744073709551615", "0.5", "true", "null", "[0]"}) {
     EXPECT_THAT(
         with_entry(fmt::format("\"a\": {}", partition)),
         HasSubstr(fmt::format("module \"a\" is on partition {}; expected 0 to 1", partition)));

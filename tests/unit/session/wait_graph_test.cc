@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/session/deadlock/wait_graph.h"
 
+#include <string>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +97,19 @@ TEST(WaitGraph, WaitsTravelAsText) {
   EXPECT_EQ(decode(encode(wait)), wait);
   EXPECT_EQ(decode(""), std::nullopt);
   EXPECT_EQ(decode("{}"), std::nullopt);
+}
+
+TEST(WaitGraph, TextsThatAreNoWaitsAreNone) {
+  const std::string text = encode(in("barrier", {2}, {{"sum", 3}}));
+  ASSERT_TRUE(decode(text));
+  for (const auto& [number, other] : {std::pair("[2]", "[4294967298]"), std::pair("[2]", "[2.5]"),
+                                      std::pair(":3", ":18446744073709551615")}) {
+    std::string changed = text;
+    ASSERT_NE(changed.find(number), std::string::npos) << text;
+    changed.replace(changed.find(number), std::string(number).size(), other);
+    EXPECT_EQ(decode(changed), std::nullopt) << other;
+  }
+  EXPECT_EQ(decode(std::string(1'000'000, '[')), std::nullopt);
 }
 
 }  // namespace

@@ -83,6 +83,21 @@ TEST_F(RecordFiles, WhatIsBrokenIsNamedAndTheRestCounts) {
   EXPECT_THAT(record.problems.front(), HasSubstr("1 more"));
 }
 
+TEST_F(RecordFiles, NumbersThatNoRecordHasAreNotTakenForOthers) {
+  const std::string good = header_text(0) + step_text(1, 100, 10);
+  for (const char* line :
+       {R"({"memory":{"time":1,"peak":18446744073709551615,"kinds":{}}})",
+        R"({"traffic":[[4294967297,1,1]]})", R"({"loss":[1e300,0.5,true]})",
+        R"({"job":{"settings":{"microbatches":-1}}})", R"({"job":{"ranks":4294967297}})",
+        R"({"spans":{"step":1,"begin_us":0,"rows":[[4294967296,0,1,0,"x"]]}})"}) {
+    write("rank-0.jsonl", good + line + "\n");
+    EXPECT_THAT(rank(0).problems, ElementsAre(HasSubstr("line 3 cannot be read"))) << line;
+    EXPECT_EQ(rank(0).all.steps, 1);
+  }
+  write("rank-0.jsonl", good + step_text(2, std::int64_t{1} << 60, 10));
+  EXPECT_EQ(rank(0).all.total, 100) << "a sum of such would be no number";
+}
+
 TEST_F(RecordFiles, AnotherFormatIsRefused) {
   write("rank-0.jsonl", R"({"format":2,"rank":0})"
                         "\n");
