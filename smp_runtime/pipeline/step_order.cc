@@ -89,6 +89,9 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
   }
   ++recorded_ranks_;
   for (const RecordedTask& entry : values_of<RecordedTask>(recorded)) {
+    SMP_CHECK(entry.phase >= 0 && entry.phase <= static_cast<int64_t>(schedule::Phase::kBackward) &&
+                  std::in_range<int>(entry.depth),
+              "phase {} at depth {} from rank {}", entry.phase, entry.depth, rank);
     runs_[entry.run] = {.rank = rank,
                         .phase = static_cast<schedule::Phase>(entry.phase),
                         .depth = static_cast<int>(entry.depth)};

@@ -20,7 +20,7 @@ namespace smp::pipeline {
 using schedule::Schedule;
 using schedule::TaskKey;
 
-enum class OrderMode : char {
+enum class OrderMode : uint8_t {
   kFree,     ///< as messages arrive, or by nature: one microbatch after the other
   kRecord,   ///< one microbatch at a time; the runs of microbatch 0 are noted
   kPlanned,  ///< as planned from the recorded runs: a sequence of microbatches on each rank

@@ -17,9 +17,22 @@ namespace {
 
 using transport::TensorPayload;
 
-// body = CallModes as in memory, number of tensors, one Flags per tensor, a meta of each that is
+// body = EncodedModes, number of tensors, one Flags per tensor, a meta of each that is
 // absent, definition
 enum Flags : uint8_t { kPresent = 1, kAbsent = 2, kRequiresGrad = 4 };
+
+struct EncodedModes {
+  enum : uint8_t { kGrad = 1, kCpuAutocast = 2, kCudaAutocast = 4, kCache = 8 };
+  uint8_t flags;
+  int8_t cpu_type;
+  int8_t cuda_type;
+};
+
+at::ScalarType checked_type(int8_t type) {
+  SMP_CHECK(type >= 0 && type < static_cast<int8_t>(at::ScalarType::NumOptions),
+            "autocast to type {}", type);
+  return static_cast<at::ScalarType>(type);
+}
 
 void append_flags(std::string& body, const std::vector<uint8_t>& flags) {
   append_plain(body, static_cast<uint32_t>(flags.size()));
@@ -85,6 +98,27 @@ CallModes CallModes::current() {
   return modes;
 }
 
+void CallModes::append_to(std::string& bytes) const {
+  const int flags = (grad_enabled ? EncodedModes::kGrad : 0) |
+                    (cpu_.enabled ? EncodedModes::kCpuAutocast : 0) |
+                    (cuda_.enabled ? EncodedModes::kCudaAutocast : 0) |
+                    (cache_enabled_ ? EncodedModes::kCache : 0);
+  append_plain(bytes, EncodedModes{.flags = static_cast<uint8_t>(flags),
+                                   .cpu_type = static_cast<int8_t>(cpu_.type),
+                                   .cuda_type = static_cast<int8_t>(cuda_.type)});
+}
+
+CallModes CallModes::take_from(std::string_view& bytes) {
+  const auto encoded = take_plain<EncodedModes>(bytes);
+  CallModes modes;
+  modes.grad_enabled = (encoded.flags & EncodedModes::kGrad) != 0;
+  modes.cpu_ = {(encoded.flags & EncodedModes::kCpuAutocast) != 0, checked_type(encoded.cpu_type)};
+  modes.cuda_ = {(encoded.flags & EncodedModes::kCudaAutocast) != 0,
+                 checked_type(encoded.cuda_type)};
+  modes.cache_enabled_ = (encoded.flags & EncodedModes::kCache) != 0;
+  return modes;
+}
+
 void CallModes::apply() const {
   at::GradMode::set_enabled(grad_enabled);
   at::autocast::set_autocast_enabled(at::kCPU, cpu_.enabled);
@@ -106,7 +140,7 @@ CallModes::Guard::~Guard() {
 
 CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Absent& absent) {
   std::string body;
-  append_plain(body, modes);
+  modes.append_to(body);
   std::vector<uint8_t> flags;
   std::string metas;
   std::vector<at::Tensor> present;
@@ -129,7 +163,7 @@ CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory, const
 CallBody unpack_call(CallData data) {
   CallBody call;
   std::string_view body = data.body;
-  call.modes = take_plain<CallModes>(body);
+  call.modes = CallModes::take_from(body);
   const std::vector<uint8_t> flags = take_flags(body);
   for (const uint8_t flag : flags) {
     call.requires_grad.push_back((flag & kRequiresGrad) != 0);

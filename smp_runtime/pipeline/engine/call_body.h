@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,11 @@ class CallModes {
  public:
   /// Modes of the calling thread.
   [[nodiscard]] static CallModes current();
+
+  void append_to(std::string& bytes) const;
+  /// Reads modes from the front of `bytes` and removes them there. Throws InternalError if the
+  /// bytes are none.
+  [[nodiscard]] static CallModes take_from(std::string_view& bytes);
 
   /// Sets modes for its lifetime, and drops the autocast cache of the thread at its end.
   class Guard {

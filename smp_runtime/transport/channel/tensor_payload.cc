@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
+#include <utility>
+
+#include <fmt/ranges.h>
+
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/plain_bytes.h"
 #include "smp_runtime/cuda/stream_event.h"
@@ -48,14 +52,20 @@ TensorMeta take_meta(std::string_view& bytes) {
   const int64_t type = take_plain<int64_t>(bytes);
   SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",
             type);
-  const auto device = static_cast<at::DeviceType>(take_plain<int64_t>(bytes));
-  SMP_CHECK(device == at::kCPU || device == at::kCUDA, "a tensor on device type {}",
-            static_cast<int>(device));
+  const int64_t device = take_plain<int64_t>(bytes);
+  SMP_CHECK(device == static_cast<int64_t>(at::kCPU) || device == static_cast<int64_t>(at::kCUDA),
+            "a tensor on device type {}", device);
   const int64_t dims = take_plain<int64_t>(bytes);
   SMP_CHECK(dims >= 0, "a tensor of {} dims", dims);
+  auto sizes = take_plain_values<int64_t>(bytes, static_cast<size_t>(dims));
+  int64_t elements = 1;
+  for (const int64_t size : sizes) {
+    SMP_CHECK(size >= 0 && !__builtin_mul_overflow(elements, size, &elements),
+              "a tensor of shape [{}]", fmt::join(sizes, ", "));
+  }
   return {.type = static_cast<at::ScalarType>(type),
-          .device = device,
-          .sizes = take_plain_values<int64_t>(bytes, static_cast<size_t>(dims))};
+          .device = static_cast<at::DeviceType>(device),
+          .sizes = std::move(sizes)};
 }
 
 }  // namespace smp::transport

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/channel/message_channel.h"
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -177,6 +180,23 @@ TEST_F(MessageChannelTest, AHeadThatIsAnnouncedTooLargeIsNotAllocated) {
     EXPECT_THAT(
         [&] { static_cast<void>(channel.receive()); },
         ::testing::ThrowsMessage<HostError>(::testing::HasSubstr("pass large data as tensors")));
+  }
+}
+
+TEST(TensorMessage, AShapeThatNoMemoryHoldsIsRefused) {
+  std::string meta;
+  append_meta(meta, at::empty({0, 4}));
+  std::string_view bytes = meta;
+  ASSERT_THAT(take_meta(bytes).sizes, ::testing::ElementsAre(0, 4));
+
+  for (const auto& [rows, columns] :
+       {std::pair(int64_t{1} << 32, int64_t{1} << 31), std::pair(int64_t{-1}, int64_t{4})}) {
+    const std::array<int64_t, 2> sizes{rows, columns};
+    std::memcpy(meta.data() + meta.size() - sizeof(sizes), sizes.data(), sizeof(sizes));
+    bytes = meta;
+    EXPECT_THAT([&] { static_cast<void>(take_meta(bytes)); },
+                ::testing::ThrowsMessage<InternalError>(::testing::HasSubstr(
+                    fmt::format("a tensor of shape [{}, {}]", rows, columns))));
   }
 }
 
