@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) noexcept {
+void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) {
   pthread_cond_wait(native_handle(), lock.mutex()->native_handle());
 }
 

@@ -56,8 +56,8 @@ class ObjectMaker {
 
   c10::IValue make(const PickledObject& pickled) {
     if (const auto known = made_.find(pickled.get()); known != made_.end()) return known->second;
-    return made_[pickled.get()] =
-               std::visit([this](const auto& value) { return object_of(value); }, pickled->value);
+    return made_[pickled.get()] = std::visit(
+               [this](const auto& value) { return this->object_of(value); }, pickled->value);
   }
 
  private:

@@ -37,7 +37,7 @@ void StreamClock::end_run() {
 void StreamClock::end_step() {
   step_.end = recorded();
   given_.push_back(std::exchange(step_, {}));
-  last();  // and drops the events of steps that are done
+  static_cast<void>(last());  // drops the events of steps that are done
 }
 
 std::optional<DeviceUse> StreamClock::last() {
