@@ -30,8 +30,18 @@ constexpr std::chrono::seconds kReachMain{5};
 constexpr std::chrono::seconds kOneLine{5};
 constexpr std::chrono::milliseconds kNextReport{250};
 
-/// The number of a report; none: `why` says what is wrong with it.
-std::optional<int> number_of(std::string_view line, const NodeJob& job, std::string& why) {
+/// A node that waits says nothing more.
+bool has_ended(Conversation& node) {
+  char byte = 0;
+  const ssize_t count = recv(node.connection().fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+constexpr std::chrono::seconds kReportMargin{15};
+
+}  // namespace
+
+std::optional<int> parse_report(std::string_view line, const NodeJob& job, std::string& why) {
   if (!line.starts_with(kReport)) {
     why = "this is no report";
     return std::nullopt;
@@ -50,17 +60,6 @@ std::optional<int> number_of(std::string_view line, const NodeJob& job, std::str
   }
   return number;
 }
-
-/// A node that waits says nothing more.
-bool has_ended(Conversation& node) {
-  char byte = 0;
-  const ssize_t count = recv(node.connection().fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-constexpr std::chrono::seconds kReportMargin{15};
-
-}  // namespace
 
 std::vector<std::string> collect_reports(tcp::Listener& listener, const NodeJob& job,
                                          Deadline deadline) {
@@ -87,7 +86,8 @@ std::vector<std::string> collect_reports(tcp::Listener& listener, const NodeJob&
     try {
       Conversation node(std::move(*caller), Side::kMaster, job.secret);
       std::string why;
-      const auto number = number_of(node.hear(kLongestReport, Clock::now() + kOneLine), job, why);
+      const auto number =
+          parse_report(node.hear(kLongestReport, Clock::now() + kOneLine), job, why);
       // One that has proved itself may come again, whatever its earlier connection says.
       if (number && !job.secret && nodes.contains(*number) && !has_ended(nodes.at(*number))) {
         why = fmt::format("node {} has reported and is still there", *number);

@@ -17,6 +17,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrypoint/config/cluster_resources.h"
@@ -32,6 +33,10 @@ struct NodeJob {
   int count = 0;  ///< of its nodes
   std::optional<smp::JobSecret> secret;
 };
+
+/// The number of a node that reports, from 1 to below the job's count; none: `why` says what is
+/// wrong with the line.
+std::optional<int> parse_report(std::string_view line, const NodeJob& job, std::string& why);
 
 /// Main node's side: the addresses of all nodes, its own first. A node that reports again, since it
 /// was started again, counts once its earlier connection has ended. Throws HostError at the

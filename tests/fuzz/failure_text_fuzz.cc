@@ -4,7 +4,6 @@
 // service shows.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -16,14 +15,12 @@
 #include "entrypoint/process/streams.h"
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/utf8.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
 using namespace entrypoint;  // a program, not a header
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
+using fuzz::require;
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {

@@ -3,7 +3,6 @@
 // it refuses with a JsonSyntaxError and nothing else.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,14 +10,9 @@
 #include "opt_ml_layout/hyperparameters.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
+#include "tests/fuzz/target.h"
 
-namespace {
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-}  // namespace
+using fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
   const std::string text(bytes, bytes + count);

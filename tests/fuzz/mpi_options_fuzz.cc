@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,14 +11,12 @@
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/mpi_options.h"
 #include "smp_runtime/core/error.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
 using entrypoint::MpiOption;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
+using fuzz::require;
 
 std::vector<std::string> words_of(const std::vector<MpiOption>& options) {
   std::vector<std::string> words;

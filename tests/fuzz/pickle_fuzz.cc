@@ -3,7 +3,6 @@
 // with a ConfigError.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "smp_runtime/checkpoint/pickle.h"
 #include "smp_runtime/core/error.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
@@ -26,9 +26,8 @@ void walk(const smp::checkpoint::Pickled& object, int& steps) {
   } else if (const auto* dict = std::get_if<smp::checkpoint::PickledDict>(&object.value)) {
     for (const auto& [key, value] : dict->items) walk(*value, steps);
   } else if (const auto* tensor = std::get_if<smp::checkpoint::PickledTensor>(&object.value)) {
-    const bool fits = tensor->offset >= 0 && tensor->offset <= tensor->storage.elements &&
-                      tensor->storage.elements <= kRecordBytes;
-    if (!fits) std::abort();
+    fuzz::require(tensor->offset >= 0 && tensor->offset <= tensor->storage.elements &&
+                  tensor->storage.elements <= kRecordBytes);
   }
 }
 

@@ -4,7 +4,6 @@
 // ConfigError or a HostError.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -15,14 +14,12 @@
 
 #include "entrypoint/fetch/archive.h"
 #include "smp_runtime/core/error.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
+using fuzz::require;
 
 /// parent/input and parent/a/b/code, in memory where the machine has /dev/shm.
 class Place {
