@@ -4,12 +4,16 @@ set -euo pipefail
 # shellcheck source=ci/machine.sh
 source "$(dirname "$0")/machine.sh"
 
+# The date of all files of the root, and of users in its /etc/shadow [s since 1970].
+export SOURCE_DATE_EPOCH=1767225600
+
 usage() {
   cat <<'END'
 usage: ci/base_image.sh TAG
 
 Builds a minimal Debian 12 with mmdebstrap from the machine's own apt sources and imports
-it as TAG into the engine that DOCKER_HOST names. Root is needed.
+it as TAG into the engine that DOCKER_HOST names. Root is needed. Equal packages give equal
+bytes, wherever they come from: the digest of the one layer is in docker/locks/base.lock.
 END
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# prune_os.sh: removes what the Debian packages bring and no job uses. Runs in the layer that
-# installed them; copyright files stay.
+# prune_os.sh: removes what the packages of Debian and of the base bring and no job uses. Runs in the
+# layer that installed them; copyright files stay.
 set -euo pipefail
 
 main() {
@@ -11,6 +11,9 @@ main() {
   rm --force /usr/lib/python3.11/config-*/libpython3.11*.a
   # Test suite, editor and graphics of Debian's Python.
   rm --recursive --force /usr/lib/python3.11/{test,idlelib,lib2to3/tests,turtledemo}
+  # Nobody changes users in a container: programs with another user's or group's rights would serve
+  # an intruder alone.
+  find / -xdev -type f -perm /6000 -exec chmod ug-s {} +
   find /usr/share/doc -type f ! -name copyright -delete
   find /usr/share/man /usr/share/locale /usr/share/info -mindepth 1 -delete 2>/dev/null || true
 }
