@@ -49,6 +49,7 @@ def registry_program() -> str:
 @dataclass(frozen=True)
 class Registry:
     address: str  # 127.0.0.1:PORT
+    folder: Path  # where it keeps what it was sent
 
     def manifest(self, name: str, reference: str) -> dict[str, Any]:
         request = urllib.request.Request(
@@ -89,7 +90,7 @@ def running_registry(folder: Path) -> Iterator[Registry]:
             pytest.fail("docker-registry ended before it listened")
         # The registry's log goes on; nobody reading it would stop the registry at 64 KB.
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-        yield Registry(found[1])
+        yield Registry(found[1], folder / "blobs")
         drain.kill()
         drain.wait()
     finally:
