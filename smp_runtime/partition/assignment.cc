@@ -39,7 +39,7 @@ json parsed(std::string_view text, const std::string& where) {
   };
   try {
     return json::parse(text, look);
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) {       // a number that is too large is no parse_error
     const std::string_view said = error.what();  // "[json.exception.parse_error.101] parse error…"
     throw ConfigError("{}: it is no JSON ({}); expected {}", where,
                       said.substr(said.find("] ") + 2), kExample);

@@ -76,6 +76,9 @@ json parse_json(std::string_view text, const std::string& where) {
     return json::parse(text, refuse_repeats);
   } catch (const json::parse_error& error) {
     refuse_json(text, error, where);
+  } catch (const json::out_of_range& error) {
+    const std::string_view said = error.what();  // "[json.exception.out_of_range.406] number…"
+    throw ConfigError("{}: {}; give a smaller number", where, said.substr(said.find("] ") + 2));
   }
 }
 

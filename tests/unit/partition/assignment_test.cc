@@ -63,6 +63,7 @@ TEST(Assignment, BrokenFilesAreRefused) {
               HasSubstr("\"partitions\" is 0; expected 1 or more"));
   EXPECT_THAT(read(R"({"format": 1, "partitions": 4294967298, "modules": {}})"),
               HasSubstr("\"partitions\" is 4294967298; expected 1 or more"));
+  EXPECT_THAT(read(R"({"partitions": 1e999})"), HasSubstr("it is no JSON (number overflow"));
   EXPECT_THAT(read(std::string(1'000'000, '[').c_str()), HasSubstr("it nests deeper than 100"));
   for (const char* partition :
        {"\"x\"", "2", "-1", "4294967296", "18446744073709551615", "0.5", "true", "null", "[0]"}) {

@@ -67,6 +67,8 @@ TEST(Setting, BrokenJsonNamesLineAndColumn) {
 }
 
 TEST(Setting, RefusesWhatItCannotMean) {
+  EXPECT_THAT(parse_error(R"({"partitions": 1e999})"),
+              HasSubstr("SM_HP_MP_PARAMETERS: number overflow parsing '1e999'"));
   EXPECT_THAT(parse_error(R"({"ddp": 1, "ddp": 0})"), HasSubstr("key \"ddp\" is given twice"));
   EXPECT_THAT(parse_error("ddp=1,ddp=0"), HasSubstr("key \"ddp\" is given twice"));
   EXPECT_THAT(parse_error(R"({"ddp": [1]})"), HasSubstr("ddp is [1]; expected a number"));
