@@ -252,6 +252,11 @@ class Examination {
       }));
     }
     for (std::future<Finding>& answer : answers) findings_.push_back(answer.get());
+    if (has_several_hosts()) {
+      add("encryption", Health::kGood,
+          "none between hosts, but for ssh: encrypt_inter_container_traffic=True of the estimator "
+          "has SageMaker encrypt all of it; elsewhere the network has to");
+    }
   }
 
   const opt_ml::Layout& layout_;

@@ -259,7 +259,7 @@ def test_doctor_looks_at_all_that_the_specification_names(folder, run):
     by_subject = {finding["subject"]: finding for finding in report["findings"]}
     assert {
         "config", "plan", "torch", "driver", "fabric", "memlock", "/dev/shm",
-        "disk", "interface", "host algo-1", "host algo-2",
+        "disk", "interface", "host algo-1", "host algo-2", "encryption",
     } <= by_subject.keys()  # fmt: skip
     assert by_subject["host algo-2"]["health"] == "bad"  # nobody started it
     assert "network" in by_subject["host algo-2"]["remedy"]
