@@ -5,30 +5,29 @@
 #include <memory>
 #include <vector>
 
-#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/smddp/collectives/inter_node.h"
 
 namespace smp::collectives {
-namespace {
-
-// The header and the payload's size, padded to a line so that payloads are aligned.
-constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallSignature) + sizeof(uint64_t));
-
-}  // namespace
 
 CallCheck::CallCheck(const topology::GroupLayout& layout, transport::SharedSegment& segment,
-                     InterNodeCollectives* inter_node, std::span<const int> names)
+                     InterNodeCollectives* inter_node, std::span<const int> names,
+                     std::optional<MacKey> key)
     : layout_(layout),
       segment_(segment),
       inter_node_(inter_node),
-      names_(names.begin(), names.end()) {
-  SMP_CHECK(segment.shape().mailbox_bytes >= kHeaderBytes, "mailboxes too small");
+      names_(names.begin(), names.end()),
+      messages_(segment.shape().mailbox_bytes, key) {
+  SMP_CHECK(segment.shape().mailbox_bytes >= kMailboxHeaderBytes, "mailboxes too small");
 }
 
-size_t CallCheck::mailbox_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
+size_t CallCheck::mailbox_bytes(size_t payload_bytes) {
+  return kMailboxHeaderBytes + payload_bytes;
+}
 
-size_t CallCheck::payload_bytes() const { return segment_.shape().mailbox_bytes - kHeaderBytes; }
+size_t CallCheck::payload_bytes() const {
+  return segment_.shape().mailbox_bytes - kMailboxHeaderBytes;
+}
 
 void CallCheck::agree(const CallSignature& call, ConstBytes payload,
                       const transport::WaitLimit& limit) {
@@ -39,7 +38,7 @@ void CallCheck::agree(const CallSignature& call, ConstBytes payload,
   const uint64_t size = payload.size();
   std::memcpy(mine, &call, sizeof(call));
   std::memcpy(mine + sizeof(call), &size, sizeof(size));
-  if (!payload.empty()) std::memcpy(mine + kHeaderBytes, payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(mine + kMailboxHeaderBytes, payload.data(), payload.size());
   segment_.wait_for_all(segment_.publish(), limit);
   if (inter_node_ != nullptr) {
     if (segment_.rank() == 0) exchange_mailboxes(limit);
@@ -62,48 +61,45 @@ void CallCheck::agree(const CallSignature& call, ConstBytes payload,
   }
 }
 
-ConstBytes CallCheck::payload(int rank) const {
+ConstBytes CallCheck::payload(int rank, size_t size_bytes) const {
   const std::byte* mailbox = segment_.mailbox(rank, calls_);
-  uint64_t size = 0;
-  std::memcpy(&size, mailbox + sizeof(CallSignature), sizeof(size));
-  return {mailbox + kHeaderBytes, static_cast<size_t>(size)};
+  const uint64_t size = payload_size(mailbox);
+  if (size != size_bytes) {
+    throw HostError("rank {} gave {} bytes to a call where {} were expected",
+                    names_[static_cast<size_t>(rank)], size, size_bytes);
+  }
+  return {mailbox + kMailboxHeaderBytes, size_bytes};
 }
 
-size_t CallCheck::written_bytes(int rank) const { return kHeaderBytes + payload(rank).size(); }
-
-/// The mailboxes of a host travel one after the other, each as long as what was written.
 void CallCheck::exchange_mailboxes(const transport::WaitLimit& limit) {
   // A wait may end by an exception, and what other hosts send arrives all the same.
-  struct Mailboxes {
+  struct Messages {
     std::vector<std::byte> mine;
     std::vector<std::vector<std::byte>> rooms;
   };
-  const auto boxes = std::make_shared<Mailboxes>();
-  std::vector<std::byte>& mine = boxes->mine;
+  const uint64_t sequence = calls_ - 1;  // numbered as collectives are
+  const auto place_of = [&](int host) {
+    return MessagePlace{.sequence = sequence, .host = static_cast<uint64_t>(host)};
+  };
+  std::vector<const std::byte*> here;
   for (const int rank : layout_.ranks_on[static_cast<size_t>(layout_.my_host())]) {
-    const std::byte* mailbox = segment_.mailbox(rank, calls_);
-    mine.insert(mine.end(), mailbox, mailbox + written_bytes(rank));
+    here.push_back(segment_.mailbox(rank, calls_));
   }
-  const size_t mailbox_bytes = segment_.shape().mailbox_bytes;
+  const auto messages = std::make_shared<Messages>();
+  messages->mine = messages_.pack(place_of(layout_.my_host()), here);
   std::vector<Bytes> theirs;
   for (const auto& ranks : layout_.ranks_on) {
-    boxes->rooms.emplace_back(ranks.size() * mailbox_bytes);
-    theirs.emplace_back(boxes->rooms.back());
+    messages->rooms.emplace_back(messages_.longest_bytes(ranks.size()));
+    theirs.emplace_back(messages->rooms.back());
   }
-  inter_node_->exchange(calls_ - 1, mine, theirs, boxes, limit);  // numbered as collectives are
+  inter_node_->exchange(sequence, messages->mine, theirs, messages, limit);
   for (int host = 0; host < layout_.hosts(); ++host) {
     if (host == layout_.my_host()) continue;
-    ConstBytes rest = theirs[static_cast<size_t>(host)];
-    for (const int rank : layout_.ranks_on[static_cast<size_t>(host)]) {
-      uint64_t size = 0;
-      SMP_CHECK(rest.size() >= kHeaderBytes, "{} bytes of mailboxes from another host",
-                rest.size());
-      std::memcpy(&size, rest.data() + sizeof(CallSignature), sizeof(size));
-      SMP_CHECK(size <= mailbox_bytes - kHeaderBytes && kHeaderBytes + size <= rest.size(),
-                "a payload of {} bytes from another host", size);
-      std::memcpy(segment_.mailbox(rank, calls_), rest.data(), kHeaderBytes + size);
-      rest = rest.subspan(kHeaderBytes + size);
-    }
+    const std::vector<int>& ranks = layout_.ranks_on[static_cast<size_t>(host)];
+    const auto mailboxes =
+        messages_.unpack(place_of(host), theirs[static_cast<size_t>(host)], ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i)
+      copy(segment_.mailbox(ranks[i], calls_), mailboxes[i]);
   }
 }
 

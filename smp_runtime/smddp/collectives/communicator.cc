@@ -44,7 +44,10 @@ Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vecto
     meeting.tell(fmt::format("rank {} cannot make the group: {}", name(rank), error.what()));
     throw;
   }
-  check_ = std::make_unique<CallCheck>(layout_, *segment_, inter_node_.get(), names_);
+  std::optional<MacKey> key;
+  // Rank 0's part of the prefix is new for each group.
+  if (const JobSecret* secret = meeting.secret()) key.emplace(*secret, "calls " + key_prefix_);
+  check_ = std::make_unique<CallCheck>(layout_, *segment_, inter_node_.get(), names_, key);
 }
 
 Communicator::~Communicator() = default;
@@ -87,7 +90,8 @@ void Communicator::agree_on(CallSignature& call, Collective collective, ConstByt
 void Communicator::reduce_mailboxes(const CallSignature& call, const Reduction& reduction,
                                     Bytes output) const {
   std::vector<const std::byte*> sources;
-  for (int peer = 0; peer < size(); ++peer) sources.push_back(check_->payload(peer).data());
+  for (int peer = 0; peer < size(); ++peer)
+    sources.push_back(check_->payload(peer, output.size()).data());
   collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
                       reduction.divisor);
 }
@@ -167,7 +171,8 @@ void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<co
     agree_on(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; peer < size(); ++peer) {
-        copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
+        const Bytes room = outputs[static_cast<size_t>(peer)];
+        copy(room, check_->payload(peer, room.size()));
       }
       return;
     }
@@ -194,7 +199,7 @@ void Communicator::broadcast(CallSignature call, int root, Bytes data, const Wai
     const bool small = is_small(data.size());
     agree_on(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
     if (small) {
-      if (!sends) copy(data, check_->payload(root));
+      if (!sends) copy(data, check_->payload(root, data.size()));
     } else if (inter_node_) {
       run_evenly(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
     } else {
@@ -229,7 +234,8 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
     size_t longest = 0;
     std::vector<uint64_t> theirs(sizes.size());
     for (int peer = 0; peer < size(); ++peer) {
-      std::memcpy(theirs.data(), check_->payload(peer).data(), theirs.size() * sizeof(uint64_t));
+      const Bytes room_of_sizes = std::as_writable_bytes(std::span(theirs));
+      copy(room_of_sizes, check_->payload(peer, room_of_sizes.size()));
       longest = std::max<size_t>(longest, *std::max_element(theirs.begin(), theirs.end()));
       const size_t coming = theirs[static_cast<size_t>(rank())];
       const size_t room = outputs[static_cast<size_t>(peer)].size();
@@ -258,7 +264,8 @@ void Communicator::gather(CallSignature call, int root, ConstBytes input,
     agree_on(call, Collective::kGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; root == rank() && peer < size(); ++peer) {
-        copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
+        const Bytes room = outputs[static_cast<size_t>(peer)];
+        copy(room, check_->payload(peer, room.size()));
       }
       return;
     }

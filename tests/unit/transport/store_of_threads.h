@@ -5,15 +5,22 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/transport/key_value_store.h"
 
 namespace smp::transport {
 
 class StoreOfThreads : public KeyValueStore {
  public:
+  StoreOfThreads() = default;
+  explicit StoreOfThreads(JobSecret secret) : secret_(std::move(secret)) {}
+
+  [[nodiscard]] const JobSecret* secret() const override { return secret_ ? &*secret_ : nullptr; }
   bool has(const std::string& key) override {
     const std::lock_guard lock(mutex_);
     return values_.contains(key);
@@ -32,6 +39,7 @@ class StoreOfThreads : public KeyValueStore {
   }
 
  private:
+  const std::optional<JobSecret> secret_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;

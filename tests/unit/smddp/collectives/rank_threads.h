@@ -46,7 +46,7 @@ inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
                                           const Tuning& tuning,
                                           const std::function<void(Communicator&)>& body,
                                           const std::string& provider = "tcp") {
-  transport::StoreOfThreads store;
+  transport::StoreOfThreads store(JobSecret::draw());
   std::vector<int> names(hosts.size());
   std::iota(names.begin(), names.end(), 0);
   std::vector<std::string> errors(names.size());
