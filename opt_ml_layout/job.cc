@@ -10,6 +10,7 @@
 
 #include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/hyperparameters.h"
+#include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
@@ -45,6 +46,7 @@ fs::path base_of(const Variables& environment) {
 struct Job::Content {
   explicit Content(opt_ml::Layout tree)
       : layout(std::move(tree)),
+        checkpoints(opt_ml::read_checkpoint_place(layout).folder),
         channels(opt_ml::read_data_channels(layout)),
         hyperparameters(opt_ml::read_hyperparameters(layout, channels).user) {}
 
@@ -72,6 +74,7 @@ struct Job::Content {
   }
 
   const opt_ml::Layout layout;
+  const fs::path checkpoints;
   const opt_ml::DataChannels channels;
   const Value hyperparameters;
 };
@@ -131,7 +134,7 @@ fs::path Job::channel(std::string_view name) const {
 }
 
 fs::path Job::model_folder() const { return content_->layout.model(); }
-fs::path Job::checkpoint_folder() const { return content_->layout.checkpoints(); }
+fs::path Job::checkpoint_folder() const { return content_->checkpoints; }
 fs::path Job::output_folder() const { return content_->layout.output_data(); }
 
 }  // namespace smp

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -60,6 +61,20 @@ std::string as_utf8(std::string_view text) {
   return clean;
 }
 
+/// A text of a file's object; empty where there is no file, or none of it in there.
+std::string text_member(const std::filesystem::path& file, std::string_view key) {
+  const std::optional<Value> document = read_json_file(file);
+  if (!document || document->is_null()) return {};
+  const Value* found = document->find(key);
+  if (document->object() != nullptr && (found == nullptr || found->is_null())) return {};
+  if (found == nullptr || found->text() == nullptr) {
+    throw smp::ConfigError("{}: found {}, expected an object whose {} is a text; correct it",
+                           file.string(),
+                           found == nullptr ? document->kind_name() : found->kind_name(), key);
+  }
+  return *found->text();
+}
+
 }  // namespace
 
 void create_job_folders(const Layout& layout) {
@@ -68,11 +83,11 @@ void create_job_folders(const Layout& layout) {
   create_folder(layout.output_data());
 }
 
-void try_job_folders(const Layout& layout) {
+void try_job_folders(const Layout& layout, const std::filesystem::path& checkpoints) {
   for (const std::filesystem::path& folder :
-       {layout.output(), layout.output_data(), layout.model(), layout.checkpoints()}) {
+       {layout.output(), layout.output_data(), layout.model(), checkpoints}) {
     std::error_code ignored;
-    if (folder == layout.checkpoints() && !std::filesystem::exists(folder, ignored)) continue;
+    if (folder == checkpoints && !std::filesystem::exists(folder, ignored)) continue;
     if (const PassingDraft trial(folder / "trial"); !trial.file.is_open()) {
       fail(folder, "the job has to write there, and no file can be made", errno);
     }
@@ -117,17 +132,14 @@ std::string_view utf8_prefix(std::string_view text, std::size_t limit_bytes) {
 }
 
 std::filesystem::path read_tensorboard_folder(const Layout& layout) {
-  const std::filesystem::path file = layout.tensorboard_config();
-  const std::optional<Value> document = read_json_file(file);
-  if (!document || document->is_null()) return {};
-  const Value* path = document->find("LocalPath");
-  if (document->object() != nullptr && (path == nullptr || path->is_null())) return {};
-  if (path == nullptr || path->text() == nullptr) {
-    throw smp::ConfigError(
-        R"({}: found {}, expected an object whose LocalPath is a text; correct it)", file.string(),
-        path == nullptr ? document->kind_name() : path->kind_name());
-  }
-  return *path->text();
+  return text_member(layout.tensorboard_config(), "LocalPath");
+}
+
+CheckpointPlace read_checkpoint_place(const Layout& layout) {
+  const std::filesystem::path file = layout.checkpoint_config();
+  const std::string folder = text_member(file, "LocalPath");
+  return {.folder = folder.empty() ? layout.checkpoints() : std::filesystem::path(folder),
+          .address = text_member(file, "S3Uri")};
 }
 
 }  // namespace opt_ml

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "opt_ml_layout/paths.h"
@@ -18,9 +19,9 @@ inline constexpr std::size_t kFailureShownBytes = 1024;
 void create_job_folders(const Layout& layout);
 
 /// Makes a file, and removes it, in each folder that the service takes something from: model,
-/// output, output/data, and checkpoints where it is there. Throws HostError with the first one that
-/// cannot be written: before the start of a job and not after its training.
-void try_job_folders(const Layout& layout);
+/// output, output/data, and `checkpoints` where it is there. Throws HostError with the first one
+/// that cannot be written: before the start of a job and not after its training.
+void try_job_folders(const Layout& layout, const std::filesystem::path& checkpoints);
 
 /// Writes the empty success marker; one that is there already is fine. Throws HostError.
 void write_success(const Layout& layout);
@@ -35,5 +36,14 @@ std::string_view utf8_prefix(std::string_view text, std::size_t limit_bytes);
 /// LocalPath of input/config/tensorboardoutputconfig.json; empty where the job has none. Throws
 /// ConfigError for a file that is no such object.
 std::filesystem::path read_tensorboard_folder(const Layout& layout);
+
+/// The folder of a job's checkpoints, by input/config/checkpointconfig.json.
+struct CheckpointPlace {
+  std::filesystem::path folder;  ///< LocalPath; <base>/checkpoints where the file names none
+  std::string address;           ///< S3Uri, with which the service synchronises it; or empty
+};
+
+/// Throws ConfigError for a file that is no object of texts.
+CheckpointPlace read_checkpoint_place(const Layout& layout);
 
 }  // namespace opt_ml

@@ -33,6 +33,9 @@ class Layout {
   [[nodiscard]] std::filesystem::path tensorboard_config() const {
     return input_config() / "tensorboardoutputconfig.json";
   }
+  [[nodiscard]] std::filesystem::path checkpoint_config() const {
+    return input_config() / "checkpointconfig.json";
+  }
   [[nodiscard]] std::filesystem::path input_data() const { return input() / "data"; }
   [[nodiscard]] std::filesystem::path channel(std::string_view name) const {
     return input_data() / name;

@@ -215,6 +215,7 @@ JobConfig read_job_config(const opt_ml::Layout& layout, smp::Variables environme
   files.channels = opt_ml::read_data_channels(layout);
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
   files.tensorboard_folder = opt_ml::read_tensorboard_folder(layout);
+  files.checkpoints = opt_ml::read_checkpoint_place(layout);
   std::error_code ignored;
   files.intermediate_output_exists = fs::exists(layout.output_intermediate(), ignored);
   read_secret(environment, files);

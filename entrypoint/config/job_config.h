@@ -14,6 +14,7 @@
 #include "entrypoint/config/launch_options.h"
 #include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/hyperparameters.h"
+#include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/resource_config.h"
 #include "opt_ml_layout/value.h"
@@ -38,7 +39,8 @@ struct JobFiles {
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
   std::filesystem::path tensorboard_folder;  ///< by TensorBoardOutputConfig; or empty
-  bool intermediate_output_exists = false;   ///< <base>/output/intermediate was there
+  opt_ml::CheckpointPlace checkpoints;
+  bool intermediate_output_exists = false;  ///< <base>/output/intermediate was there
   /// SMP_JOB_SECRET, or what its file holds; else the mounted key, which all hosts have, too.
   std::optional<smp::JobSecret> secret;
   std::filesystem::path secret_key;  ///< that key; empty: the environment has the secret, or none

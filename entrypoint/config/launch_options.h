@@ -45,6 +45,9 @@
   OPTION(std::chrono::seconds, stop_after, "SM_LAUNCH_STOP_SECONDS", "110",                      \
          "time between the stop signal and the kill, in seconds; 25 on Slurm, Kubernetes and "   \
          "AWS Batch")                                                                            \
+  OPTION(std::int64_t, restarts, "SM_LAUNCH_RESTARTS", "0",                                      \
+         "how often the script is started again, on all hosts, when it fails; not after two "    \
+         "failures by one exception in a row")                                                   \
   OPTION(std::chrono::seconds, grace, "SM_LAUNCH_GRACE_SECONDS", "0",                            \
          "wait after the job's end before hosts leave, in seconds")                              \
   OPTION(std::chrono::seconds, worker_timeout, "SM_LAUNCH_WORKER_TIMEOUT", "900",                \

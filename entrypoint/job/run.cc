@@ -16,7 +16,9 @@
 #include "entrypoint/fetch/output_sync.h"
 #include "entrypoint/job/end_report.h"
 #include "entrypoint/job/ending.h"
+#include "entrypoint/job/failure/cause.h"
 #include "entrypoint/job/preparation.h"
+#include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/runners/job_runner.h"
@@ -157,6 +159,7 @@ class JobRun {
   void prepare_host();
   std::optional<Outcome> fetch_code();
   Outcome run_program();
+  Outcome run_with_restarts();
   JobStatus run_plan();
   void announce(const JobStatus& status);
 
@@ -174,7 +177,7 @@ class JobRun {
 
 void JobRun::prepare_host() {
   opt_ml::create_job_folders(job_.layout);
-  opt_ml::try_job_folders(job_.layout);
+  opt_ml::try_job_folders(job_.layout, job_.files.checkpoints.folder);
   const RunnerChoice& choice = outline_.runner;
   if (choice.runs_mpirun()) {
     std::vector<std::string> options;
@@ -231,7 +234,39 @@ Outcome JobRun::run_program() {
           "have ended it");
     }
   }
-  return runner_->run(plan.command.argv);
+  return run_with_restarts();
+}
+
+/// The outcome of the last start of the ranks. An exception that comes twice in a row is the
+/// script's own, and would come again; ranks may be killed as often as it pleases the machine.
+Outcome JobRun::run_with_restarts() {
+  const LaunchPlan& plan = *plan_;
+  std::string last_exception;
+  for (std::int64_t restarts = 0;; ++restarts) {
+    if (job_.options.restarts > 0) {
+      set_variable(outline_.environment.variables, "SM_RESTART_COUNT", fmt::to_string(restarts));
+    }
+    Outcome outcome = runner_->run(plan.command.argv);
+    if (is_tolerated(job_, outcome, output_)) outcome.status = {};
+    // Open MPI 5 may end with 0 where it lost a host.
+    const bool runs_mpirun = outline_.runner.runs_mpirun();
+    const bool lost_host = runs_mpirun && !output_.reports().lost_host().empty();
+    if (outcome.status.ok() && lost_host) outcome.status.code = 1;
+    const bool ends = outcome.status.ok() || outcome.followed || lost_host ||
+                      processes_.stop_signal() != 0 || restarts == job_.options.restarts;
+    if (ends) return outcome;
+    const Cause cause = find_cause({.status = outcome.status, .is_mpirun = runs_mpirun}, output_);
+    const std::string exception(cause.traceback == nullptr ? "" : cause.traceback->exception());
+    if (!exception.empty() && exception == last_exception) {
+      SMP_LOG(error, "The script failed twice in a row by one exception and is not started again");
+      return outcome;
+    }
+    SMP_LOG(warning, "The script failed: {}; it is started again (restart {} of {})",
+            secrets_.mask(exception.empty() ? cause.headline : exception), restarts + 1,
+            job_.options.restarts);
+    last_exception = exception;
+    output_.begin_again();
+  }
 }
 
 JobStatus JobRun::run_plan() {
@@ -256,10 +291,6 @@ JobStatus JobRun::run_plan() {
       runner_ = make_runner(outline_, settings_, processes_);
       log_invocation(*plan_, secrets_);
       outcome = run_program();
-      if (is_tolerated(job_, *outcome, output_)) outcome->status = {};
-      // Open MPI 5 may end with 0 where it lost a host.
-      const bool lost_host = context.runs_mpirun && !output_.reports().lost_host().empty();
-      if (outcome->status.ok() && lost_host) outcome->status.code = 1;
     }
     return status_of(*outcome, processes_, output_, context);
   } catch (const std::exception& error) {

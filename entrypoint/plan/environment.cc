@@ -247,6 +247,8 @@ class EnvironmentMaker {
 
   void add_job_variables() {
     add_other("SAGEMAKER_JOB_NAME", job_.job_name);
+    add_unless_set("SM_CHECKPOINT_DIR", job_.files.checkpoints.folder.string());
+    if (job_.options.restarts > 0) add_other("SM_RESTART_COUNT", "0");
     add_other("CURRENT_HOST", job_.current_host());
     add_other("SAGEMAKER_REGION", job_.region);
     if (job_.options.report) {

@@ -58,6 +58,7 @@ JobOutline outline_job(const JobConfig& job, const HostFacts& facts) {
   if (outline.code.is_fetched()) refuse_by_name(job, facts, outline.runner.kind);
   outline.certificates = plan_certificates(job.environment, job.layout);
   outline.package_repository = find_package_repository(job);
+  outline.checkpoints = job.files.checkpoints;
   outline.intermediate_output = choose_output_target(job);
   outline.parallel = read_parallel_settings(job, outline.runner.kind);
   outline.mpi_options = read_mpi_options(job, outline.runner);

@@ -15,6 +15,7 @@
 #include "entrypoint/plan/program_environment.h"
 #include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/plan/transfers.h"
+#include "opt_ml_layout/outputs.h"
 
 namespace entrypoint {
 
@@ -26,7 +27,8 @@ struct JobOutline {
   CodeSource code;
   std::optional<ExtraCertificates> certificates;        ///< joined before anything is fetched
   std::optional<PackageRepository> package_repository;  ///< none: pip as it is configured
-  std::optional<OutputTarget> intermediate_output;      ///< uploaded while the job runs
+  opt_ml::CheckpointPlace checkpoints;
+  std::optional<OutputTarget> intermediate_output;  ///< uploaded while the job runs
   ParallelSettings parallel;
   CustomMpiOptions mpi_options;
   RankLayout ranks;

@@ -162,6 +162,7 @@ JobConfig make_check_job(JobConfig job) {
   job.options.arguments = ArgumentStyle::kPython;
   job.options.check = CheckPolicy::kOff;
   job.options.report = false;
+  job.options.restarts = 0;
   job.program.framework_module.reset();
   job.program.module_dir = job.layout.code().string();
   job.program.code = {};

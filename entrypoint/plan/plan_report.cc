@@ -160,6 +160,10 @@ std::string plan_text(const LaunchPlan& plan, const Secrets& secrets) {
               outline.package_repository->name, outline.package_repository->domain,
               outline.package_repository->region);
   }
+  if (!outline.checkpoints.address.empty()) {
+    text.line("Saves:      {}, which the service synchronises with {}",
+              outline.checkpoints.folder.string(), outline.checkpoints.address);
+  }
   if (outline.intermediate_output) {
     const auto& prefix = outline.intermediate_output->prefix;
     text.line("Uploads:    output/intermediate to {}",
@@ -214,6 +218,7 @@ std::string plan_json(const LaunchPlan& plan, const Secrets& secrets) {
   result.set("code", code_value(outline.code));
   result.set("package_repository",
              outline.package_repository ? Value(outline.package_repository->name) : Value());
+  result.set("checkpoint_folder", outline.checkpoints.folder.string());
   const auto& output = outline.intermediate_output;
   result.set("intermediate_output",
              !output ? Value() : Value(output->prefix ? output->prefix->text() : output->location));

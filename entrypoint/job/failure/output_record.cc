@@ -57,6 +57,13 @@ std::size_t sequence_length(std::string_view text) {
 
 }  // namespace
 
+void OutputRecord::begin_again() {
+  streams_ = {};
+  processes_.clear();
+  telling_.clear();
+  reports_.begin_again();
+}
+
 void OutputRecord::add(StreamKind stream, const RankTag* tag, std::string_view piece) {
   auto& all = streams_[static_cast<std::size_t>(stream)].unfinished;
   if (all.size() >= kRanks) all.clear();  // no job has as many; somebody prints tags

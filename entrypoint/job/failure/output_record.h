@@ -35,6 +35,9 @@ class OutputRecord {
   /// From now on lines without a tag are mpirun's own, which refuses in boxes.
   void expect_mpirun() { reports_.expect_mpirun(); }
 
+  /// Forgets what was said: the program is started again.
+  void begin_again();
+
   /// A piece of a line; `tag` says which rank's, none: nobody's in particular. Remembered as
   /// plain_text(). A line that torch marks (`[rank3]: …`) counts as that rank's. What a carriage
   /// return takes back, as progress bars do, is not remembered.

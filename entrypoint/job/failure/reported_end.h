@@ -21,6 +21,13 @@ class EndReports {
   /// Lines of dashes are mpirun's, and no script's.
   void expect_mpirun() { is_mpiruns_ = true; }
 
+  /// Forgets what was reported.
+  void begin_again() {
+    const bool is_mpiruns = is_mpiruns_;
+    *this = {};
+    is_mpiruns_ = is_mpiruns;
+  }
+
   /// One whole line without a rank's tag. Returns whether it is a launcher's.
   bool add(std::string_view line);
 

@@ -94,6 +94,7 @@ class JobBuilder {
   operator JobConfig() const {
     const opt_ml::Layout layout("/opt/ml");
     JobFiles files = files_;
+    files.checkpoints.folder = layout.checkpoints();
     files.hyperparameters = opt_ml::split_hyperparameters(parameters_);
     for (const std::string& name : channels_) {
       files.channels.channels.push_back({name, layout.channel(name)});

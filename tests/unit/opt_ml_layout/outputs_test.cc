@@ -54,7 +54,7 @@ TEST(Outputs, NoLinkThatWaitsForADraftIsFollowed) {
                                     layout.output() / (name + std::to_string(::getpid())));
   }
 
-  try_job_folders(layout);
+  try_job_folders(layout, layout.checkpoints());
   EXPECT_TRUE(write_failure(layout, "ours"));
 
   EXPECT_EQ(read_file(folder.path() / "victim"), "mine");
@@ -106,14 +106,14 @@ TEST(Outputs, FoldersThatTheJobMustWriteAreTriedAndLeftAsTheyWere) {
   const Layout layout(folder.path());
   create_job_folders(layout);
 
-  try_job_folders(layout);
+  try_job_folders(layout, layout.checkpoints());
 
   EXPECT_TRUE(std::filesystem::is_empty(layout.model()));
   EXPECT_FALSE(std::filesystem::exists(layout.checkpoints()));
   for (const std::filesystem::path& wrong : {layout.checkpoints(), layout.output_data()}) {
     std::filesystem::remove(wrong);
     write_file(wrong, "no folder");
-    const std::string error = message_of([&] { try_job_folders(layout); });
+    const std::string error = message_of([&] { try_job_folders(layout, layout.checkpoints()); });
     EXPECT_NE(error.find(wrong.string() + ": the job has to write there"), error.npos) << error;
     std::filesystem::remove(wrong);
     std::filesystem::create_directory(wrong);

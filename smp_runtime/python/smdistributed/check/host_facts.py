@@ -18,7 +18,6 @@ from smdistributed.modelparallel import __version__
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _COMPUTE_SECONDS = 0.3
-_CHECKPOINTS = "/opt/ml/checkpoints"
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,9 @@ def _versions() -> dict[str, str]:
 
 def _free_bytes() -> dict[str, int]:
     """Free bytes by folder that a job writes to; folders of one file system count once."""
-    written = [os.environ.get(name, "") for name in ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR")]
-    folders = [one for one in (*written, _CHECKPOINTS, gettempdir()) if os.path.isdir(one)]
+    names = ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR", "SM_CHECKPOINT_DIR")
+    written = [os.environ.get(name, "") for name in names]
+    folders = [one for one in (*written, gettempdir()) if os.path.isdir(one)]
     by_system = {os.stat(folder).st_dev: folder for folder in reversed(folders)}
     return {folder: shutil.disk_usage(folder).free for folder in by_system.values()}
 

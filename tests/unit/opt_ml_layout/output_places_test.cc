@@ -43,5 +43,35 @@ TEST_F(TensorBoardConfigTest, SaysWhatItFoundInstead) {
   EXPECT_THAT(message_of([&] { folder_of("[]"); }), HasSubstr("found a list"));
 }
 
+class CheckpointConfigTest : public ::testing::Test {
+ protected:
+  CheckpointPlace place_of(const std::string& text) {
+    write_file(layout_.checkpoint_config(), text);
+    return read_checkpoint_place(layout_);
+  }
+
+  const TemporaryFolder folder_;
+  const Layout layout_{folder_.path()};
+};
+
+TEST_F(CheckpointConfigTest, NamesFolderAndAddress) {
+  const CheckpointPlace place = place_of(R"({"LocalPath": "/opt/ml/c", "S3Uri": "s3://b/k"})");
+
+  EXPECT_EQ(place.folder, "/opt/ml/c");
+  EXPECT_EQ(place.address, "s3://b/k");
+}
+
+TEST_F(CheckpointConfigTest, WithoutAFolderItIsTheTrees) {
+  EXPECT_EQ(read_checkpoint_place(layout_).folder, layout_.checkpoints());
+  EXPECT_EQ(read_checkpoint_place(layout_).address, "");
+  EXPECT_EQ(place_of(R"({"S3Uri": "s3://b/k"})").folder, layout_.checkpoints());
+}
+
+TEST_F(CheckpointConfigTest, SaysWhatItFoundInstead) {
+  EXPECT_THAT(message_of([&] { place_of(R"({"S3Uri": []})"); }),
+              HasSubstr("checkpointconfig.json: found a list, expected an object whose S3Uri is a "
+                        "text"));
+}
+
 }  // namespace
 }  // namespace opt_ml

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SM_LAUNCH_RESTARTS: a script that failed is started again, on all hosts, and not for ever."""
+
+from __future__ import annotations
+
+import cluster
+import pytest
+from cluster import two_hosts
+from jobs import make_trees
+from runners import TORCHRUN, needs_mpirun, needs_torch, processes
+
+DIES_ONCE = """
+    import os, signal
+    count = os.environ["SM_RESTART_COUNT"]
+    print("start", count, flush=True)
+    if count == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+MPI_DIES_TWICE = """
+    import os, signal
+    from mpi4py import MPI
+    world = MPI.COMM_WORLD
+    count = int(os.environ["SM_RESTART_COUNT"])
+    print(end=f"rank {world.rank} start {count}\\n", flush=True)
+    world.Barrier()
+    if world.rank == world.size - 1 - count and count < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    world.Barrier()
+"""
+
+
+def test_a_killed_script_is_started_again(folder, run):
+    [tree] = make_trees(folder, DIES_ONCE)
+
+    result = run(tree, SM_LAUNCH_RESTARTS="1")
+
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == ["start 0", "start 1"]
+    assert "it is started again (restart 1 of 1)" in result.err
+    assert tree.succeeded
+    assert not tree.failed
+
+
+def test_one_exception_twice_in_a_row_is_the_scripts_own(folder, run):
+    [tree] = make_trees(folder, 'print("start", flush=True)\nraise ValueError("boom")')
+
+    result = run(tree, SM_LAUNCH_RESTARTS="5")
+
+    assert result.code == 1
+    assert result.out.count("start") == 2
+    assert "failed twice in a row by one exception" in result.err
+    assert "ValueError: boom" in tree.failure
+
+
+def test_other_errors_end_with_the_last_restart(folder, run):
+    script = """
+        import os
+        print("start", flush=True)
+        raise ValueError("boom " + os.environ["SM_RESTART_COUNT"])
+    """
+    [tree] = make_trees(folder, script)
+
+    result = run(tree, SM_LAUNCH_RESTARTS="2")
+
+    assert result.code == 1
+    assert result.out.count("start") == 3
+    assert "ValueError: boom 2" in tree.failure
+    assert "boom 1" not in tree.failure
+
+
+def test_a_stopped_script_is_not_started_again(folder, run):
+    script = """
+        import os, signal
+        print("start", flush=True)
+        os.kill(os.getppid(), signal.SIGTERM)
+        signal.pause()
+    """
+    [tree] = make_trees(folder, script)
+
+    result = run(tree, SM_LAUNCH_RESTARTS="2")
+
+    assert result.code == 143
+    assert result.out.count("start") == 1
+
+
+def test_without_the_setting_nothing_is_started_again(folder, run):
+    [tree] = make_trees(folder, 'import os\nassert "SM_RESTART_COUNT" not in os.environ\n1 / 0')
+
+    result = run(tree)
+
+    assert result.code == 1
+    assert "ZeroDivisionError" in tree.failure
+
+
+TORCHRUN_DIES_ONCE = """
+    import os, signal, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    if os.environ["SM_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(total)
+    os.write(1, f"rank {dist.get_rank()} total {total.item()}\\n".encode())
+    dist.destroy_process_group()
+"""
+
+
+@needs_torch
+def test_workers_of_torchrun_are_started_again(folder, run):
+    [tree] = make_trees(folder, TORCHRUN_DIES_ONCE, hyperparameter=[*TORCHRUN, processes(2)])
+
+    result = run(tree, SM_LAUNCH_RESTARTS="1")
+
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines())[-2:] == ["rank 0 total 4.0", "rank 1 total 4.0"]
+    assert tree.succeeded
+
+
+@needs_mpirun
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_ranks_of_both_hosts_are_started_again(folder):
+    with two_hosts(folder, MPI_DIES_TWICE) as hosts:
+        master, worker = hosts.run(SM_LAUNCH_RESTARTS="2")
+
+    assert (master.code, worker.code) == (0, 0), master.err + worker.err
+    for rank in range(4):
+        for count in range(3):
+            assert f"rank {rank} start {count}" in master.out
+    assert "restart 2 of 2" in master.err
+    assert master.tree.succeeded
+    assert worker.tree.succeeded
