@@ -69,6 +69,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     save_checkpoint,
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
+from smdistributed.modelparallel.torch._checkpoint.stop_save import checkpoint_on_signal
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._metrics.reports import progress
 from smdistributed.modelparallel.torch._ranks.comm import (
@@ -148,6 +149,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "checkpoint",
+    "checkpoint_on_signal",
     "checkpoint_sequential",
     "clip_grad_norm_",
     "delay_param_initialization",

@@ -116,6 +116,8 @@ def shutdown() -> None:
         return  # connections belong to the parent, which goes on
     atexit.unregister(shutdown)
     state.close_engine()
+    if state.stop_save is not None:
+        state.stop_save.close()
     if state.model is not None:
         state.model.checks.close()
         if state.model.self_check is not None:

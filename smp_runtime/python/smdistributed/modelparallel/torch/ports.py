@@ -16,6 +16,13 @@ from smdistributed import _runtime
 Translation = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
+class StopBoundary(Protocol):
+    """Where a job that was asked to stop may end."""
+
+    def before_step(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Region(NamedTuple):
     """A checkpointed region that another partition runs: modules by number, one after the other."""
 

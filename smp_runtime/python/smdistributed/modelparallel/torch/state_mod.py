@@ -18,7 +18,7 @@ import torch
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._job_optimizers import JobOptimizers
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
-from smdistributed.modelparallel.torch.ports import Model, Reports
+from smdistributed.modelparallel.torch.ports import Model, Reports, StopBoundary
 
 
 @contextlib.contextmanager
@@ -59,6 +59,7 @@ class State:
         self.model: Model | None = None
         self.optimizers = JobOptimizers()
         self._reports: Reports | None = None
+        self.stop_save: StopBoundary | None = None
         self.in_step = False
         self.is_scaling = False  # a GradScaler that knows of the other ranks steps the optimizer
         # Context of the thread that called the step, for modules that serve other ranks.

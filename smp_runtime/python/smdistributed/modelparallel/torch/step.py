@@ -99,6 +99,8 @@ class StepFunction(Generic[P, R_co]):
         state.require_initialized("a function decorated with smp.step")
         if state.in_step:
             raise SMPStepError(f"step {self._function.__qualname__} was called inside a step")
+        if state.stop_save is not None:
+            state.stop_save.before_step()
         model = state.model
         if model is not None:
             if not model.partitioned:
