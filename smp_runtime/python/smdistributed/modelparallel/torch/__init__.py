@@ -64,6 +64,7 @@ from smdistributed.modelparallel.torch._annotations.tensor_registry import (
     tp_register,
     tp_register_with_module,
 )
+from smdistributed.modelparallel.torch._checkpoint.batch_order import ResumableBatchSampler
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
@@ -144,6 +145,7 @@ __all__ = [
     "DistributedModel",
     "DistributedOptimizer",
     "RankType",
+    "ResumableBatchSampler",
     "StepOutput",
     "allgather",
     "barrier",
