@@ -261,7 +261,9 @@ Outcome JobRun::run_with_restarts() {
       SMP_LOG(error, "The script failed twice in a row by one exception and is not started again");
       return outcome;
     }
-    SMP_LOG(warning, "The script failed: {}; it is started again (restart {} of {})",
+    const std::string who =
+        cause.rank == OutputRecord::kNoRank ? "the script" : fmt::format("rank {}", cause.rank);
+    SMP_LOG(warning, "Failed: {}: {}; all ranks are started again (restart {} of {})", who,
             secrets_.mask(exception.empty() ? cause.headline : exception), restarts + 1,
             job_.options.restarts);
     last_exception = exception;

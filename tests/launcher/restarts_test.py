@@ -37,7 +37,7 @@ def test_a_killed_script_is_started_again(folder, run):
 
     assert result.code == 0, result.err
     assert result.out.splitlines() == ["start 0", "start 1"]
-    assert "it is started again (restart 1 of 1)" in result.err
+    assert "all ranks are started again (restart 1 of 1)" in result.err
     assert tree.succeeded
     assert not tree.failed
 

@@ -127,7 +127,7 @@ def test_a_job_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
         ).communicate(timeout=60 * (kills + 2))
         seconds.append(time.monotonic() - begin)
         assert (tree / "output/success").exists(), output
-        assert output.count("it is started again") == number, output
+        assert output.count("all ranks are started again") == number, output
         digests += re.findall(r"ends with (\w{64})", output)
         left = [path.name for path in (tree / "checkpoints").iterdir()]
         assert sorted(left) == ["at_55_partial", "at_60_partial", "newest"]
