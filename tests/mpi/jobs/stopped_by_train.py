@@ -8,6 +8,7 @@ import os
 import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 smp.init()
 model = smp.DistributedModel(nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)))
@@ -26,9 +27,11 @@ goes_on = os.path.exists(f"{folder}/newest")
 if goes_on:
     smp.resume_from_checkpoint(folder)
 smp.checkpoint_on_signal()
-while True:
+# Processes of the script's own, which get what its process group gets.
+data = DataLoader(torch.ones(100_000, 8), batch_size=4, num_workers=1)
+for batch in data:
     optimizer.zero_grad()
-    step(torch.ones(4, 8))
+    step(batch)
     optimizer.step()
     print(end=f"rank {smp.rank()} has stepped\n", flush=True)
     if goes_on:

@@ -7,6 +7,7 @@ gets it is enough: before each training step the ranks tell each other whether t
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -39,7 +40,8 @@ def checkpoint_on_signal(save: Callable[[], Any] | None = None, path: str | None
     together, whichever of them got the signal, and raise ``SystemExit(143)``. Where gradients are
     accumulated over several steps that is before the first one after an update. A step trains if
     gradients are enabled and the model is in training mode. Handlers of SIGTERM that the script
-    has set run, too, at once.
+    has set run, too, at once. Processes that the script forks later are not reached by a launcher's
+    signal; those that it spawns are, and a data loader whose workers end fails the script.
 
     Args:
         save: saves what the script needs to go on; by default ``smp.save_checkpoint(path,
@@ -66,7 +68,23 @@ def checkpoint_on_signal(save: Callable[[], Any] | None = None, path: str | None
         save = _default_save(path)
     if state.stop_save is not None:
         state.stop_save.close()
+    _keep_signal_from_children()
     state.stop_save = StopSave(save)
+
+
+@functools.cache
+def _keep_signal_from_children() -> None:
+    """Forked children, as the workers of a data loader, get a process group of their own and the
+    script's handler: a launcher signals the group of a rank, and a rank whose loader has lost a
+    worker fails before it comes to its save."""
+
+    def in_child() -> None:
+        if state.stop_save is not None:
+            state.stop_save.close()
+            state.stop_save = None
+            os.setpgid(0, 0)
+
+    os.register_at_fork(after_in_child=in_child)
 
 
 def _default_save(path: str | None) -> Callable[[], None]:
@@ -106,8 +124,9 @@ class StopSave:
 
     def before_step(self) -> None:
         """Saves and raises SystemExit where a rank has got the signal. Ranks that train call it
-        together, in their main threads."""
-        self._take_signal()
+        together."""
+        if threading.current_thread() is threading.main_thread():
+            self._take_signal()
         model = state.model
         if not torch.is_grad_enabled() or (model is not None and not model.training):
             return
