@@ -41,6 +41,8 @@ class CallCheck {
   /// A rank's payload of the last call. It stays until the call after the next. Throws HostError
   /// if it is not of that size.
   [[nodiscard]] ConstBytes payload(int rank, size_t size_bytes) const;
+  /// Copies it, which fills `room`.
+  void take_payload(int rank, Bytes room) const { copy(room, payload(rank, room.size())); }
 
  private:
   void exchange_mailboxes(const transport::WaitLimit& limit);

@@ -171,8 +171,7 @@ void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<co
     agree_on(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; peer < size(); ++peer) {
-        const Bytes room = outputs[static_cast<size_t>(peer)];
-        copy(room, check_->payload(peer, room.size()));
+        check_->take_payload(peer, outputs[static_cast<size_t>(peer)]);
       }
       return;
     }
@@ -199,7 +198,7 @@ void Communicator::broadcast(CallSignature call, int root, Bytes data, const Wai
     const bool small = is_small(data.size());
     agree_on(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
     if (small) {
-      if (!sends) copy(data, check_->payload(root, data.size()));
+      if (!sends) check_->take_payload(root, data);
     } else if (inter_node_) {
       run_evenly(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
     } else {
@@ -234,8 +233,7 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
     size_t longest = 0;
     std::vector<uint64_t> theirs(sizes.size());
     for (int peer = 0; peer < size(); ++peer) {
-      const Bytes room_of_sizes = std::as_writable_bytes(std::span(theirs));
-      copy(room_of_sizes, check_->payload(peer, room_of_sizes.size()));
+      check_->take_payload(peer, std::as_writable_bytes(std::span(theirs)));
       longest = std::max<size_t>(longest, *std::max_element(theirs.begin(), theirs.end()));
       const size_t coming = theirs[static_cast<size_t>(rank())];
       const size_t room = outputs[static_cast<size_t>(peer)].size();
@@ -264,8 +262,7 @@ void Communicator::gather(CallSignature call, int root, ConstBytes input,
     agree_on(call, Collective::kGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; root == rank() && peer < size(); ++peer) {
-        const Bytes room = outputs[static_cast<size_t>(peer)];
-        copy(room, check_->payload(peer, room.size()));
+        check_->take_payload(peer, outputs[static_cast<size_t>(peer)]);
       }
       return;
     }
