@@ -61,7 +61,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records.mkdir()
     for rank in range(RANKS):
         write_rank(records / f"rank-{rank}.jsonl", rank)
-    samples = [[BEGIN / 1e6 + n, 0.5, 4e9, 8e9, 1e6 * n, 1e6 * n] for n in range(5)]
+    samples = [[BEGIN / 1e6 + n, 0.5, 4 * 10**9, 8 * 10**9, n * 10**6, n * 10**6] for n in range(5)]
     lines = [{"format": 1, "host": "algo-1"}, *samples]
     (records / "host-algo-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     file = folder / "report.html"
