@@ -226,6 +226,9 @@ Usage:
   train --report [FOLDER…] [--output FILE]
                                  write the report of a job from its records: of this tree, or of
                                  the folders of its hosts
+  train --verify [PATH…] [--record] [--json]
+                                 say whether checkpoints are whole, anybody's: of this tree, or
+                                 files and folders; --record writes checksums beside them
   train PROGRAM ARG…             as an image's entry point: run another program
   train --rank-exec -- CMD…      run one rank; mpirun calls this
 
@@ -255,8 +258,9 @@ Examples:
 
 constexpr std::string_view kExitStatus = R"(
 Exit status:
-  0    the job succeeded; --plan, --make-tree, --report: done; --doctor: nothing is bad
-  1    the script failed, the job cannot run, a host or device failed; --doctor: something is bad
+  0    the job succeeded; --plan, --make-tree, --report: done; --doctor, --verify: nothing is bad
+  1    the script failed, the job cannot run, a host or device failed; --doctor, --verify: something
+       is bad
   128+N  signal N asked for the stop and the script did not end with 0 (143: SIGTERM)
 The reason is in output/failure of the tree. SM_LAUNCH_EXIT=propagate passes the script's own on; a
 worker ends as the first host does.
@@ -298,6 +302,9 @@ CommandLine parse_command_line(std::span<const std::string> arguments) {
     return {.action = Action::kExecOther, .command = {arguments.begin(), arguments.end()}};
   }
   if (!arguments.empty() && arguments.front() == "--rank-exec") return parse_rank_exec(arguments);
+  if (!arguments.empty() && arguments.front() == "--verify") {
+    return {.action = Action::kVerify, .command = {arguments.begin() + 1, arguments.end()}};
+  }
   const auto asks_help = [](const std::string& a) { return a == "--help" || a == "-h"; };
   if (std::ranges::any_of(arguments, asks_help)) return {.action = Action::kHelp};
   const auto makes_tree = [](const std::string& a) { return names_option(a, "--make-tree"); };

@@ -21,6 +21,7 @@ enum class Action {
   kRankExec,  ///< be the parent of one rank: `--rank-exec [OPTION…] -- CMD…`
   kMakeTree,  ///< write a mock job tree
   kReport,    ///< write the report of a job
+  kVerify,    ///< say whether checkpoints are whole
   kHelp,
   kVersion,
   kExecOther,  ///< the first argument is another program: execute `command`
@@ -29,7 +30,8 @@ enum class Action {
 struct CommandLine {
   Action action = Action::kTrain;
   bool json = false;                           ///< kPlan, kDoctor: JSON in place of text
-  std::vector<std::string> command;            ///< kRankExec, kExecOther: what to execute
+  std::vector<std::string> command;            ///< kRankExec, kExecOther: what to execute;
+                                               ///< kVerify: arguments of the verifier
   bool sets_rank_variables = false;            ///< kRankExec: RANK and its like for the command
   std::filesystem::path command_file;          ///< kRankExec: as RankRequest has it
   opt_ml::TreeRequest tree;                    ///< kMakeTree

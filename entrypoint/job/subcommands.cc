@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -9,6 +10,7 @@
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/doctor/doctor.h"
 #include "entrypoint/doctor/host_probe.h"
+#include "entrypoint/doctor/python_packages.h"
 #include "entrypoint/job/ending.h"
 #include "entrypoint/job/preparation.h"
 #include "entrypoint/job/run.h"
@@ -82,6 +84,25 @@ std::string report_of(const CommandLine& line, const Secrets& secrets) {
   throw smp::ConfigError("cannot execute {}: {}", program.string(), std::strerror(errno));
 }
 
+/// The verifier is Python's: `python -m smdistributed.modelparallel.checkpoint verify`.
+std::vector<std::string> verifier(const CommandLine& line) {
+  const smp::Variables environment = smp::read_variables();
+  const std::filesystem::path python = find_python(smp::value_or(environment, "SM_LAUNCH_PYTHON"),
+                                                   smp::value_or(environment, "PATH"));
+  if (python.empty()) {
+    throw smp::ConfigError(
+        "--verify runs Python, and neither python3 nor python is on PATH; name one with "
+        "SM_LAUNCH_PYTHON");
+  }
+  std::vector<std::string> command = {python.string(), "-m",
+                                      "smdistributed.modelparallel.checkpoint", "verify"};
+  command.insert(command.end(), line.command.begin(), line.command.end());
+  const bool has_path = std::ranges::any_of(
+      line.command, [](const std::string& word) { return !word.starts_with('-'); });
+  if (!has_path) command.push_back(find_layout(environment).checkpoints().string());
+  return command;
+}
+
 }  // namespace
 
 int run_subcommand(const CommandLine& line, const Secrets& secrets) {
@@ -105,6 +126,8 @@ int run_subcommand(const CommandLine& line, const Secrets& secrets) {
     case Action::kReport:
       std::cout << report_of(line, secrets) << "\n";
       return 0;
+    case Action::kVerify:
+      become(verifier(line));
     case Action::kHelp:
       std::cout << help_text();
       return 0;

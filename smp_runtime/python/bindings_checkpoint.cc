@@ -49,7 +49,9 @@ void bind_checkpoint(py::module_& module) {
   module.attr("NEWEST") = checkpoint::kNewest;
 
   py::class_<FileDigest>(module, "FileDigest", "Name, size and checksum of a file as written.")
-      .def_readonly("name", &FileDigest::name);
+      .def_readonly("name", &FileDigest::name)
+      .def_readonly("bytes", &FileDigest::bytes)
+      .def_readonly("crc32c", &FileDigest::crc32c);
 
   py::class_<AtomicFile>(module, "AtomicFile",
                          "A file that is there whole or not at all; checkpoint/atomic_file.h.")
@@ -67,6 +69,10 @@ void bind_checkpoint(py::module_& module) {
                        "checkpoint/manifest.h.")
       .def_property_readonly("pp", [](const Manifest& m) { return m.degrees.pipeline; })
       .def_property_readonly("tp", [](const Manifest& m) { return m.degrees.tensor; })
+      .def_property_readonly("rdp", [](const Manifest& m) { return m.degrees.reduced_data; })
+      .def_readonly("tag", &Manifest::tag)
+      .def_readonly("library", &Manifest::library, "The version that wrote it.")
+      .def_readonly("files", &Manifest::files)
       .def_static(
           "read",
           [](const fs::path& path) {
@@ -87,6 +93,10 @@ void bind_checkpoint(py::module_& module) {
           },
           py::arg("path"), "Raises SMPCheckpointError where size or checksum are not as written.");
 
+  module.def(
+      "digest_of",
+      [](const fs::path& path) { return checked([&] { return checkpoint::digest_of(path); }); },
+      py::arg("path"), "Reads the file once.");
   module.def(
       "write_file",
       [](const fs::path& path, const std::string& text) {

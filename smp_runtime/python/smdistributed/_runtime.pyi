@@ -648,6 +648,10 @@ class GradientReducer:
 class FileDigest:
     """Name, size and checksum of a file as written."""
     @property
+    def bytes(self) -> int: ...
+    @property
+    def crc32c(self) -> int: ...
+    @property
     def name(self) -> str: ...
 
 class AtomicFile:
@@ -666,7 +670,16 @@ class Manifest:
     def verify(self, path: str | os.PathLike[str]) -> None:
         """Raises SMPCheckpointError where size or checksum are not as written."""
     @property
+    def files(self) -> list[FileDigest]: ...
+    @property
+    def library(self) -> str:
+        """The version that wrote it."""
+    @property
     def pp(self) -> int: ...
+    @property
+    def rdp(self) -> int: ...
+    @property
+    def tag(self) -> str: ...
     @property
     def tp(self) -> int: ...
 
@@ -1066,6 +1079,9 @@ def clip_gradients(
 
 def compositions_as_markdown() -> str:
     """Which features go together, as the documentation's table."""
+
+def digest_of(path: str | os.PathLike[str]) -> FileDigest:
+    """Reads the file once."""
 
 def end_together(session: Session, what: str, error: str) -> None:
     """At the end of a part that all ranks end: ``error`` is what failed here, or empty. Raises

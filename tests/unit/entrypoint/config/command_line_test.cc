@@ -87,6 +87,14 @@ TEST(CommandLine, RankExecMayTakeItsCommandFromAFile) {
   EXPECT_THAT(error_of({"--rank-exec", "--command-file"}), HasSubstr("COMMAND"));
 }
 
+TEST(CommandLine, VerifyPassesItsWordsOn) {
+  const CommandLine line = parse({"--verify", "--record", "a folder"});
+
+  EXPECT_EQ(line.action, Action::kVerify);
+  EXPECT_THAT(line.command, ElementsAre("--record", "a folder"));
+  EXPECT_THAT(error_of({"--plan", "--verify"}), HasSubstr("there is no option"));
+}
+
 TEST(CommandLine, MakeTreeReadsItsOptionsInAnyOrder) {
   const CommandLine line =
       parse({"train", "--hosts", "2", "--make-tree", "job", "--hyperparameter", "lr=-1e-3",

@@ -31,6 +31,7 @@ verifies; what begins with an underscore is private:
     _ranks        this rank among others: groups, barriers and objects, device, log, exit
     _objects      containers and objects as calls between partitions carry them
     _delayed      parameters without storage
+    _files        files of checkpoints, anybody's, looked at without a job
     state_mod     smp.state: settings, model, optimizers; session and engine of this process
     ports         protocols: what lower rooms use of what higher ones make
     exceptions
@@ -71,6 +72,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._checkpoint.stop_save import checkpoint_on_signal
+from smdistributed.modelparallel.torch._files.verification import verify_checkpoint
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._metrics.reports import progress
 from smdistributed.modelparallel.torch._ranks.comm import (
@@ -208,4 +210,5 @@ __all__ = [
     "tp_register",
     "tp_register_with_module",
     "tp_size",
+    "verify_checkpoint",
 ]
