@@ -90,7 +90,7 @@ std::optional<Mac> parse_mac(std::string_view text) {
   if (text.size() != code.size() * 2 ||
       sodium_hex2bin(reinterpret_cast<unsigned char*>(code.data()), code.size(), text.data(),
                      text.size(), nullptr, &size, &end) != 0 ||
-      size != code.size()) {
+      size != code.size() || mac_text(code) != text) {  // a code has one spelling
     return std::nullopt;
   }
   return code;

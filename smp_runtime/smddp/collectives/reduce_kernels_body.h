@@ -164,13 +164,13 @@ struct Multiply {
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
-    return (b < a) | (b != b) ? b : a;
+    return ((b < a) | (b != b)) ? b : a;
   }
 };
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    return (a < b) | (b != b) ? b : a;
+    return ((a < b) | (b != b)) ? b : a;
   }
 };
 struct BitAnd {

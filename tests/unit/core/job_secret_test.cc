@@ -74,6 +74,7 @@ TEST(MacKeyTest, ATextIsReadBackOrIsNoCode) {
   EXPECT_EQ(parse_mac(mac_text(code)), code);
   EXPECT_EQ(parse_mac(mac_text(code).substr(1)), std::nullopt);
   EXPECT_EQ(parse_mac(std::string(32, 'g')), std::nullopt);
+  EXPECT_EQ(parse_mac(std::string(32, 'F')), std::nullopt) << "one spelling";
   EXPECT_EQ(parse_mac(std::string(32, ' ')), std::nullopt);
 }
 
