@@ -207,6 +207,26 @@ def test_every_form_that_was_ever_written_is_whole(tmp_path: Path) -> None:
     assert len({one.folder.relative_to(tmp_path).parts[:2] for one in found}) == len(forms)
 
 
+def test_pieces_outside_of_the_folder_are_refused(made: Any) -> None:
+    folder = made(of_dcp, 0.5)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    for place in metadata.storage_data.values():
+        place.relative_path = "../../etc/passwd"
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+    [problem] = problems_of(folder)
+    assert problem.endswith("of '../../etc/passwd', outside of its folder")
+
+
+def test_what_is_no_file_keeps_nobody_waiting(made: Any) -> None:
+    folder = made(of_smp, 0.5)
+    file = folder / "one_partial" / "model_0_0.pt"
+    file.unlink()
+    os.mkfifo(file)
+
+    assert problems_of(folder) == ["model_0_0.pt is no file"]
+
+
 def test_parts_without_manifest_show_gaps(made: Any) -> None:
     folder = made(of_smp, 0.5) / "one_partial"
     (folder / "manifest.json").unlink()

@@ -51,6 +51,8 @@ class DcpFolder:
             if not isinstance(metadata, StandIn):
                 raise BadPickle("its pickle holds something else")
             self._take(metadata)
+        except BadFile:
+            raise
         except BadPickle as error:
             raise BadFile(f"is damaged, or no .metadata of DCP: {error}") from error
         except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
@@ -77,14 +79,13 @@ class DcpFolder:
         for index, place in places.items():
             entry, begin = index.field("fqn"), index.state.get("offset")
             key: tuple[str, _Place] = entry, None if begin is None else tuple(begin)
-            self.pieces.append(
-                Piece(entry, str(place.field("relative_path")), int(place.field("offset")),
-                      int(place.field("length")), boxes.pop(key, None),
-                      not place.state.get("transform_descriptors"))
-            )  # fmt: skip
-        if boxes:
-            entry, offsets = next(iter(boxes))
-            raise BadFile(f"says of no file that it holds {entry} from {list(offsets or ())} on")
+            file, offset, length = map(place.field, ("relative_path", "offset", "length"))
+            if Path(file).is_absolute() or ".." in Path(file).parts or min(offset, length) < 0:
+                raise BadFile(f"has {entry} at byte {offset} of {file!r}, outside of its folder")
+            is_plain = not place.state.get("transform_descriptors")
+            self.pieces.append(Piece(entry, file, offset, length, boxes.pop(key, None), is_plain))
+        for entry, start in boxes:
+            raise BadFile(f"says of no file that it holds {entry} from {list(start or ())} on")
         self.pieces.sort(key=lambda piece: (piece.file, piece.offset))
 
     def files(self) -> dict[str, list[Piece]]:

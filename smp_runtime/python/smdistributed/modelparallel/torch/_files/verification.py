@@ -147,6 +147,8 @@ def _verify_file(
     """Size, problem and note."""
     path = one.place(name)
     try:
+        if path.exists() and not path.is_file():
+            return 0, "is no file", ""
         size = path.stat().st_size
         if name in digests:
             compare(path, *digests[name])
