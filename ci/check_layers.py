@@ -82,7 +82,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/partition",
         "smp_runtime/topology",
     ),
-    "smp_runtime/checkpoint/session": ("smp_runtime/checkpoint", "smp_runtime/session"),
+    "smp_runtime/checkpoint/session": ("smp_runtime/checkpoint/state", "smp_runtime/session"),
     "smp_runtime/checkpoint/state": ("smp_runtime/checkpoint", "smp_runtime/sharding"),
     "smp_runtime/metrics/outputs": (
         "smp_runtime/cluster",

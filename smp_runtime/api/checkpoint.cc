@@ -217,15 +217,7 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
       save.add(checkpoint::write_object(save.folder() / "user_content.pt", content.user_content));
     }
   });
-  save.publish_folder();
-  checkpoint::together(session.core()->session(), kSave, [&] {
-    if (content.keep == 0 || !save.publishes()) return;
-    const std::string name = content.tag + checkpoint::kPartial;
-    for (const std::string& old : checkpoint::prune_folders(folder, name, content.keep)) {
-      SMP_LOG(info, "checkpoint {} was removed: {} are kept", (folder / old).string(),
-              content.keep);
-    }
-  });
+  save.publish_folder(content.keep == 0 ? std::nullopt : std::optional(content.keep));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   session.core()->reports().event("checkpoint",
                                   fmt::format("{}, {:.1f} s", content.tag, took.count()));

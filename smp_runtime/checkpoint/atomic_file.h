@@ -42,6 +42,7 @@ class AtomicFile {
   const std::filesystem::path path_;
   Draft draft_;
   std::int64_t bytes_ = 0;
+  std::int64_t begun_ = 0;  ///< of these the disk has been told
   std::uint32_t crc_ = 0;
 };
 

@@ -107,7 +107,8 @@ fs::path staging_path(const fs::path& root, const std::string& name, const std::
   return root / fmt::format(".{}.{}{}", name, token, kStaging);
 }
 
-bool open_staging(const fs::path& root, const std::string& name, const std::string& token) {
+bool open_staging(const fs::path& root, const std::string& name, const std::string& token,
+                  bool tidies) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) fail("make", root, error.message());
@@ -117,7 +118,7 @@ bool open_staging(const fs::path& root, const std::string& name, const std::stri
     if (errno == EEXIST) return false;
     fail("make", staging, reason(errno));
   }
-  tidy(root, staging);
+  if (tidies) tidy(root, staging);
   return true;
 }
 

@@ -23,9 +23,10 @@ inline constexpr const char* kNewest = "newest";
 
 /// Makes `root` where it is missing, and in it the staging folder of `name`. False if the staging
 /// folder was there: another process made it, on a file system that both see. True: this call made
-/// it, and has removed what killed saves left in `root` and finished what they had committed.
+/// it, and if it `tidies` has removed what killed saves left in `root` and finished what they had
+/// committed: so nobody may be saving there.
 bool open_staging(const std::filesystem::path& root, const std::string& name,
-                  const std::string& token);
+                  const std::string& token, bool tidies = true);
 
 [[nodiscard]] std::filesystem::path staging_path(const std::filesystem::path& root,
                                                  const std::string& name, const std::string& token);

@@ -53,6 +53,7 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
       .log_level = set.level("SM_LOG_LEVEL"),
       .timeout = std::chrono::milliseconds(
           static_cast<std::int64_t>(set.seconds("SMP_TIMEOUT_SECONDS") * 1000)),
+      .saves_under_way = static_cast<int>(set.whole("SMP_SAVES_UNDER_WAY", 1, 8, "1 to 8 saves")),
       .progress = set.flag("SMP_PROGRESS"),
       .metrics_file = set.text("SMP_METRICS"),
       .tensorboard_folder = set.text("SMP_TENSORBOARD"),

@@ -29,6 +29,9 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SM_LOG_LEVEL", "20", "threshold of the log"},
     VariableRow{"SMP_TIMEOUT_SECONDS", "1800",
                 "how long ranks wait for each other; long, because ranks may save or evaluate"},
+    VariableRow{"SMP_SAVES_UNDER_WAY", "1",
+                "how many saves that do not block may be under way: each keeps a copy of the "
+                "rank's state in the host's memory"},
     VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
     VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
     VariableRow{"SMP_TENSORBOARD", "", "folder for TensorBoard's event files, from the first rank"},
@@ -61,6 +64,7 @@ struct RuntimeOptions {
   bool needs_secret = false;                 ///< SM_LAUNCH_AUTH: require
   log::Level log_level = log::Level::kInfo;  ///< SM_LOG_LEVEL
   std::chrono::milliseconds timeout{};       ///< SMP_TIMEOUT_SECONDS
+  int saves_under_way = 1;                   ///< SMP_SAVES_UNDER_WAY
   bool progress = true;                      ///< SMP_PROGRESS
   std::string metrics_file;                  ///< SMP_METRICS
   std::string tensorboard_folder;            ///< SMP_TENSORBOARD

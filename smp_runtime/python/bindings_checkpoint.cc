@@ -9,12 +9,15 @@
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
 #include <pybind11/typing.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/checkpoint/manifest.h"
 #include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/checkpoint/session/background_saves.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/checkpoint/state/file_snapshot.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/python/bindings.h"
 
@@ -24,8 +27,10 @@ namespace {
 namespace py = pybind11;
 namespace fs = std::filesystem;
 using checkpoint::AtomicFile;
+using checkpoint::BackgroundSaves;
 using checkpoint::CheckpointSave;
 using checkpoint::FileDigest;
+using checkpoint::FileSnapshot;
 using checkpoint::Manifest;
 
 /// As with_files, without Python's lock.
@@ -45,6 +50,7 @@ void write_buffer(AtomicFile& file, const py::typing::Union<py::bytes, py::memor
 }  // namespace
 
 void bind_checkpoint(py::module_& module) {
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
   module.attr("PARTIAL") = checkpoint::kPartial;
   module.attr("NEWEST") = checkpoint::kNewest;
 
@@ -103,33 +109,33 @@ void bind_checkpoint(py::module_& module) {
         return checked([&] { return checkpoint::write_file(path, text); });
       },
       py::arg("path"), py::arg("text"), "Writes a text as AtomicFile does.");
-  const auto without_gil = py::call_guard<py::gil_scoped_release>();
   module.def(
       "end_together",
       [](session::Session& session, const std::string& what, const std::string& error) {
-        checkpoint::end_together(session, what, error);
+        checkpoint::end_together(checkpoint::gather_by(session), what, error);
       },
       py::arg("session"), py::arg("what"), py::arg("error"), without_gil,
       "At the end of a part that all ranks end: ``error`` is what failed here, or empty. Raises\n"
       "SMPCheckpointError that names the first rank that failed.");
-  py::class_<CheckpointSave>(
+  py::class_<CheckpointSave, std::shared_ptr<CheckpointSave>>(
       module, "CheckpointSave",
       "One save of a checkpoint by all ranks, or none: what is not published leaves nothing\n"
       "behind; checkpoint/session/checkpoint_save.h.")
       .def(py::init([](session::Session& session, std::string what, fs::path root, std::string name,
-                       std::string library) {
+                       std::string library, bool tidies) {
              try {
-               return std::make_unique<CheckpointSave>(
+               return std::make_shared<CheckpointSave>(
                    session, CheckpointSave::Options{.what = std::move(what),
                                                     .root = std::move(root),
                                                     .name = std::move(name),
-                                                    .library = std::move(library)});
+                                                    .library = std::move(library),
+                                                    .tidies = tidies});
              } catch (const ConfigError& error) {
                throw checkpoint::CheckpointError("{}", error.what());
              }
            }),
            py::arg("session"), py::arg("what"), py::arg("root"), py::arg("name"),
-           py::arg("library"), without_gil)
+           py::arg("library"), py::arg("tidies"), without_gil)
       .def_property_readonly("folder", &CheckpointSave::folder)
       .def_property_readonly(
           "publishes", &CheckpointSave::publishes,
@@ -140,21 +146,68 @@ void bind_checkpoint(py::module_& module) {
       .def("tell", &CheckpointSave::tell, py::arg("error"), without_gil,
            "Tells the others what failed here, empty if nothing, and hears what failed there.\n"
            "Blocks until all have told; raises SMPCheckpointError where one failed.")
-      .def("publish_folder", &CheckpointSave::publish_folder, without_gil,
-           "The folder becomes the checkpoint, in one step. Collective.")
+      .def("publish_folder", &CheckpointSave::publish_folder, py::arg("kept") = py::none(),
+           without_gil,
+           "The folder becomes the checkpoint, in one step, and the oldest ones go beyond "
+           "``kept``.\n"
+           "Collective.")
       .def("publish_files", &CheckpointSave::publish_files, py::arg("manifest"), without_gil,
            "Its files become files of ``root``, with a manifest of that name. Collective.");
   module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"),
              "Where ``entry`` of the checkpoint ``name`` is to be read, also where a save was\n"
              "killed.");
-  module.def(
-      "prune_folders",
-      [](const fs::path& root, const std::string& keep, int count) {
-        return checked([&] { return checkpoint::prune_folders(root, keep, count); });
-      },
-      py::arg("root"), py::arg("keep"), py::arg("count"),
-      "Removes all checkpoints in parts but ``keep`` and the newest others, so that ``count``\n"
-      "remain. Returns the names of those removed.");
+  py::class_<FileSnapshot, std::shared_ptr<FileSnapshot>>(
+      module, "FileSnapshot",
+      "The content of a file at one moment; checkpoint/state/file_snapshot.h.")
+      .def("add_storage", &FileSnapshot::add_storage, py::arg("bytes"), without_gil,
+           "Copies the bytes of the storage that the pickle calls by the next number.");
+  py::class_<BackgroundSaves>(module, "BackgroundSaves",
+                              "Saves that a thread of the runtime writes and publishes;\n"
+                              "checkpoint/session/background_saves.h.")
+      .def(py::init<session::Session&, int>(), py::arg("session"), py::arg("limit"),
+           py::keep_alive<1, 2>())
+      .def(
+          "archive",
+          [](const BackgroundSaves& saves, std::string name, const py::bytes& pickle) {
+            return std::make_shared<FileSnapshot>(std::move(name), std::string(pickle),
+                                                  saves.memory());
+          },
+          py::arg("name"), py::arg("pickle"), "A file of torch.save, whose storages follow.")
+      .def(
+          "text",
+          [](const BackgroundSaves&, std::string name, std::string text) {
+            return std::make_shared<FileSnapshot>(std::move(name), std::move(text), nullptr);
+          },
+          py::arg("name"), py::arg("text"))
+      .def_property_readonly("are_under_way", &BackgroundSaves::are_under_way)
+      .def("await_room", &BackgroundSaves::await_room, without_gil,
+           "Blocks until another save may begin. Raises what an earlier one failed with.")
+      .def(
+          "add_folder",
+          [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
+             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept) {
+            saves.add(std::move(save), std::move(files),
+                      [kept](CheckpointSave& written) { written.publish_folder(kept); });
+          },
+          py::arg("save"), py::arg("files"), py::arg("kept"), without_gil,
+          "Writes the files into the folder of ``save``, which becomes the checkpoint.")
+      .def(
+          "add_files",
+          [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
+             std::vector<std::shared_ptr<FileSnapshot>> files, std::string manifest) {
+            saves.add(std::move(save), std::move(files),
+                      [manifest = std::move(manifest)](CheckpointSave& written) {
+                        written.publish_files(manifest);
+                      });
+          },
+          py::arg("save"), py::arg("files"), py::arg("manifest"), without_gil,
+          "Writes the files, which become files of the root of ``save``.")
+      .def("wait", &BackgroundSaves::wait, without_gil,
+           "Blocks until all are published. Raises what one failed with.")
+      .def("close", &BackgroundSaves::close, without_gil, "Gives up what is not published.")
+      .def_property_readonly(
+          "memory_bytes", [](const BackgroundSaves& saves) { return saves.memory()->bytes(); },
+          "Host memory of all copies, and of those that are kept for the next.");
 }
 
 }  // namespace smp::python

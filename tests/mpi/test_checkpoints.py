@@ -44,6 +44,30 @@ def assert_goes_on(saved_results, resumed):
             assert_same_state(own_optimizer["state"][index], entry)
 
 
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_save_in_the_background_is_the_same(pool, saved, tmp_path: Path, partial: bool):
+    """Ranks train on at once, in other states than the one that is written."""
+    results = pool(2).run(
+        "checkpoint_jobs:train_and_save", config(2), str(tmp_path), partial=partial, steps=2,
+        more=2, blocking=False,
+    )  # fmt: skip
+
+    folder, blocking = saved
+    assert [losses for losses, *_ in results] == [losses for losses, *_ in blocking]
+    if partial:
+        for file in (folder / "step_2_partial").glob("*_[01]_0.pt"):
+            left, right = torch.load(file), torch.load(tmp_path / "step_2_partial" / file.name)
+            assert str(left) == str(right), file.name
+        return
+    assert_same_state(torch.load(tmp_path / "step_2"), read_whole(folder))
+
+
+def read_whole(folder: Path):
+    parts = [torch.load(file) for file in sorted((folder / "step_2_partial").glob("model_*.pt"))]
+    return {name: value for part in parts for name, value in part.items()
+            if isinstance(value, torch.Tensor)}  # fmt: skip
+
+
 def test_files_are_those_of_the_documented_layout(saved):
     folder, _ = saved
 
@@ -130,11 +154,14 @@ def test_whole_model_is_read_by_plain_torch_and_by_any_split(pool, tmp_path: Pat
             assert all(content["steps"] == 2 for content in resumed)
 
 
+@pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize("how", ["object", "disk"])
 def test_save_that_fails_on_one_rank_fails_on_all_and_leaves_the_old_one(
-    pool, tmp_path: Path, how: str
+    pool, tmp_path: Path, how: str, blocking: bool
 ):
-    results = pool(2).run("checkpoint_jobs:fail_on_one_rank", config(2), str(tmp_path), how)
+    results = pool(2).run(
+        "checkpoint_jobs:fail_on_one_rank", config(2), str(tmp_path), how, blocking=blocking
+    )
 
     for rank, (error, loaded, same, left) in enumerate(results):
         failed = 0 if how == "object" else 1

@@ -79,6 +79,19 @@ def test_every_way_of_training_goes_on_from_every_other(pool, saved, before, aft
         assert_same_state(optimizer_state, wanted_state)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_training_saves_while_it_goes_on(pool, saved, tmp_path, way):
+    ranks, config = WAYS[way]
+
+    pool(ranks).run("saving_jobs:save_after", config, str(tmp_path), "short", 2, 2, blocking=False)
+
+    folder, _ = saved(way, "short")
+    files = sorted(file.relative_to(folder) for file in folder.glob("*_partial/*.pt"))
+    assert len(files) > 2
+    for file in files:
+        assert str(torch.load(tmp_path / file)) == str(torch.load(folder / file)), file
+
+
 @pytest.mark.parametrize("after", ["plain", "sharded", "optimizer"])
 @pytest.mark.parametrize("before", ["plain", "sharded", "optimizer"])
 def test_counters_of_parameters_without_a_dimension_stay_counters(pool, tmp_path, before, after):

@@ -218,10 +218,11 @@ def test_model_has_to_be_wrapped_before(smp: ModuleType, tmp_path: Path) -> None
         smp.resume_from_checkpoint(str(tmp_path))
 
 
-def test_killed_saves_leave_a_complete_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [[], ["background"]], ids=["blocking", "background"])
+def test_killed_saves_leave_a_complete_checkpoint(tmp_path: Path, how: list[str]) -> None:
     times = "200" if os.environ.get("SMP_LONG_TESTS") == "1" else "20"
     done = subprocess.run(
-        [sys.executable, str(KILLER), str(tmp_path), times, "5"],
+        [sys.executable, str(KILLER), str(tmp_path), times, "5", *how],
         capture_output=True,
         text=True,
         timeout=9 * int(times),

@@ -12,12 +12,17 @@ namespace smp::checkpoint {
 
 using nlohmann::json;
 
-std::vector<std::string> end_together(session::Session& session, const std::string& what,
+GatherTexts gather_by(session::Session& session) {
+  return [&session](const std::string& what, const std::string& text) {
+    return session.objects().all_gather(what, topology::Group::kWorld, text);
+  };
+}
+
+std::vector<std::string> end_together(const GatherTexts& gather, const std::string& what,
                                       const std::string& error, const std::string& payload) {
   const std::string mine = json_line(json{error, payload});
   std::vector<std::string> payloads;
-  for (const std::string& told :
-       session.objects().all_gather(what, topology::Group::kWorld, mine)) {
+  for (const std::string& told : gather(what, mine)) {
     const json outcome = json::parse(told);
     if (const auto text = outcome[0].get<std::string>(); !text.empty()) {
       throw CheckpointError("{} failed on rank {}: {}", what, payloads.size(), text);
@@ -29,7 +34,8 @@ std::vector<std::string> end_together(session::Session& session, const std::stri
 
 void together(session::Session& session, const std::string& what,
               const std::function<void()>& act) {
-  run_collectively(act, [&](const std::string& error) { end_together(session, what, error); });
+  run_collectively(
+      act, [&](const std::string& error) { end_together(gather_by(session), what, error); });
 }
 
 void run_collectively(const std::function<void()>& act,

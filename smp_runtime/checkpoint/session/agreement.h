@@ -29,10 +29,16 @@ auto with_files(const Act& act) {
   }
 }
 
+/// The texts of all ranks by rank, of each its `text`; `what` begins errors. Collective.
+using GatherTexts =
+    std::function<std::vector<std::string>(const std::string& what, const std::string& text)>;
+/// That of the thread that trains.
+GatherTexts gather_by(session::Session& session);
+
 /// All ranks of the job call it at the end of a part, with what failed here, or an empty text;
 /// blocks until all have. Returns what each gave along as `payload`, by rank. Throws
 /// CheckpointError that names the first rank that failed.
-std::vector<std::string> end_together(session::Session& session, const std::string& what,
+std::vector<std::string> end_together(const GatherTexts& gather, const std::string& what,
                                       const std::string& error, const std::string& payload = {});
 
 /// Calls `act` and ends with all ranks. Throws what it threw, or CheckpointError for what failed on

@@ -12,6 +12,7 @@
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/core/text.h"
 
 namespace smp::checkpoint {
@@ -34,10 +35,9 @@ std::string as_text(const std::vector<FileDigest>& written) {
 }  // namespace
 
 CheckpointSave::CheckpointSave(session::Session& session, Options options)
-    : session_(session), options_(std::move(options)) {
-  const auto asked = session_.objects().all_gather(
-      options_.what, Group::kWorld,
-      json_line(json{options_.root.string(), options_.name, new_token()}));
+    : session_(session), options_(std::move(options)), gather_(gather_by(session)) {
+  const auto asked =
+      gather_(options_.what, json_line(json{options_.root.string(), options_.name, new_token()}));
   const json first = json::parse(asked.front());
   for (std::size_t rank = 1; rank < asked.size(); ++rank) {
     const json other = json::parse(asked[rank]);
@@ -54,7 +54,9 @@ CheckpointSave::CheckpointSave(session::Session& session, Options options)
     for (const bool turn : {ranks.rank == 0, ranks.local_rank.value_or(0) == 0}) {
       together([&] {
         if (!turn || publishes_) return;
-        with_files([&] { publishes_ = open_staging(options_.root, options_.name, token_); });
+        with_files([&] {
+          publishes_ = open_staging(options_.root, options_.name, token_, options_.tidies);
+        });
       });
     }
   } catch (...) {
@@ -78,7 +80,7 @@ void CheckpointSave::together(const std::function<void()>& act) {
 void CheckpointSave::tell(const std::string& error) {
   std::vector<std::string> outcomes;
   try {
-    outcomes = end_together(session_, options_.what, error, as_text(written_));
+    outcomes = end_together(gather_, options_.what, error, as_text(written_));
   } catch (...) {
     discard();
     throw;
@@ -96,13 +98,15 @@ void CheckpointSave::tell(const std::string& error) {
   for (auto& [name, file] : files) all_written_.push_back(std::move(file));
 }
 
-void CheckpointSave::publish_folder() { publish("manifest.json", &checkpoint::publish_folder); }
-
-void CheckpointSave::publish_files(const std::string& manifest) {
-  publish(manifest, &checkpoint::publish_files);
+void CheckpointSave::publish_folder(std::optional<int> kept) {
+  publish("manifest.json", &checkpoint::publish_folder, kept);
 }
 
-void CheckpointSave::publish(const std::string& manifest, Publish move) {
+void CheckpointSave::publish_files(const std::string& manifest) {
+  publish(manifest, &checkpoint::publish_files, std::nullopt);
+}
+
+void CheckpointSave::publish(const std::string& manifest, Publish move, std::optional<int> kept) {
   together([&] {
     if (!publishes_) return;
     std::string tag = options_.name;
@@ -119,6 +123,11 @@ void CheckpointSave::publish(const std::string& manifest, Publish move) {
       move(options_.root, options_.name, token_);
       is_published_ = true;
       write_file(options_.root / kNewest, options_.name);
+      if (!kept) return;
+      for (const std::string& old : prune_folders(options_.root, options_.name, *kept)) {
+        SMP_LOG(info, "checkpoint {} was removed: {} are kept", (options_.root / old).string(),
+                *kept);
+      }
     });
   });
 }

@@ -4,12 +4,14 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/session/session.h"
 
 namespace smp::checkpoint {
@@ -24,6 +26,7 @@ class CheckpointSave {
     std::filesystem::path root;
     std::string name;     ///< of the checkpoint, within `root`
     std::string library;  ///< version that writes it
+    bool tidies = true;   ///< removes what killed saves left: no other save is under way
   };
 
   /// Throws ConfigError if ranks save different checkpoints.
@@ -37,6 +40,8 @@ class CheckpointSave {
   /// True if this rank makes the checkpoint visible: one does in each folder, which is one in the
   /// job where all hosts see the same folder.
   [[nodiscard]] bool publishes() const { return publishes_; }
+  /// From now on ranks meet by `gather`: as a thread of its own has to.
+  void meet_by(GatherTexts gather) { gather_ = std::move(gather); }
   /// This rank has written a file.
   void add(FileDigest file) { written_.push_back(std::move(file)); }
 
@@ -45,19 +50,21 @@ class CheckpointSave {
   void tell(const std::string& error);
   /// Calls `act`, which may throw, and tell() with what it threw. See the class.
   void together(const std::function<void()>& act);
-  /// The folder becomes the checkpoint, with all files that were added and a manifest.
-  void publish_folder();
+  /// The folder becomes the checkpoint, with all files that were added and a manifest. Of earlier
+  /// ones so many are kept that `kept` remain; all without it.
+  void publish_folder(std::optional<int> kept = std::nullopt);
   /// The files become files of `root`, with a manifest of that name.
   void publish_files(const std::string& manifest);
 
  private:
   using Publish = void (*)(const std::filesystem::path&, const std::string&, const std::string&);
 
-  void publish(const std::string& manifest, Publish move);
+  void publish(const std::string& manifest, Publish move, std::optional<int> kept);
   void discard();
 
   session::Session& session_;
   const Options options_;
+  GatherTexts gather_;
   std::string token_;
   std::filesystem::path folder_;
   bool publishes_ = false;

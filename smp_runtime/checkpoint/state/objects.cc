@@ -4,7 +4,6 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <optional>
 #include <span>
@@ -20,6 +19,7 @@
 #include <torch/csrc/jit/serialization/pickler.h>
 
 #include "smp_runtime/checkpoint/pickle.h"
+#include "smp_runtime/checkpoint/state/archive_file.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::checkpoint {
@@ -143,18 +143,7 @@ c10::IValue unpickled(const std::filesystem::path& path) {
 }  // namespace
 
 FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object) {
-  AtomicFile file(path);
-  std::exception_ptr failure;  // which must not pass through the archive's C code
   try {
-    caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, std::size_t size) {
-      try {
-        file.write(std::span(static_cast<const std::byte*>(data), size));
-      } catch (...) {
-        failure = std::current_exception();
-        return std::size_t{0};
-      }
-      return size;
-    });
     std::string pickle;
     // Without tags of types, which torch.load refuses unless told to trust the file.
     torch::jit::Pickler pickler(
@@ -163,18 +152,16 @@ FileDigest write_object(const std::filesystem::path& path, const c10::IValue& ob
     pickler.protocol();
     pickler.pushIValue(object);
     pickler.stop();
-    archive.writeRecord("data.pkl", pickle.data(), pickle.size());
-    std::size_t number = 0;
+    std::vector<torch::jit::WriteableTensorData> tensors;
+    std::vector<std::span<const std::byte>> storages;
     for (const at::Tensor& tensor : pickler.tensorData()) {
-      const auto data = torch::jit::getWriteableTensorData(tensor);
-      archive.writeRecord(fmt::format("data/{}", number++), data.data(), data.sizeInBytes());
+      const auto& data = tensors.emplace_back(torch::jit::getWriteableTensorData(tensor));
+      storages.emplace_back(reinterpret_cast<const std::byte*>(data.data()), data.sizeInBytes());
     }
-    archive.writeEndOfFile();
+    return write_archive(path, pickle, storages);
   } catch (const c10::Error& error) {
-    if (failure) std::rethrow_exception(failure);
     throw HostError("cannot write {}: {}", path.string(), error.what_without_backtrace());
   }
-  return file.commit();
 }
 
 c10::IValue read_object(const std::filesystem::path& path) {

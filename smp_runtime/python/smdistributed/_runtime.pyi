@@ -279,6 +279,8 @@ class RuntimeOptions:
     @property
     def progress(self) -> bool: ...
     @property
+    def saves_under_way(self) -> int: ...
+    @property
     def self_checked_steps(self) -> int: ...
     @property
     def timeout(self) -> datetime.timedelta: ...
@@ -687,14 +689,21 @@ class CheckpointSave:
     """One save of a checkpoint by all ranks, or none: what is not published leaves nothing
     behind; checkpoint/session/checkpoint_save.h."""
     def __init__(
-        self, session: Session, what: str, root: str | os.PathLike[str], name: str, library: str
+        self,
+        session: Session,
+        what: str,
+        root: str | os.PathLike[str],
+        name: str,
+        library: str,
+        tidies: bool,
     ) -> None: ...
     def add(self, file: FileDigest) -> None:
         """This rank has written a file into ``folder``."""
     def publish_files(self, manifest: str) -> None:
         """Its files become files of ``root``, with a manifest of that name. Collective."""
-    def publish_folder(self) -> None:
-        """The folder becomes the checkpoint, in one step. Collective."""
+    def publish_folder(self, kept: int | None = None) -> None:
+        """The folder becomes the checkpoint, in one step, and the oldest ones go beyond ``kept``.
+        Collective."""
     def tell(self, error: str) -> None:
         """Tells the others what failed here, empty if nothing, and hears what failed there.
         Blocks until all have told; raises SMPCheckpointError where one failed."""
@@ -704,6 +713,38 @@ class CheckpointSave:
     def publishes(self) -> bool:
         """Whether this rank makes the checkpoint visible: one does in each folder, which is one
         in the job where all hosts see the same folder."""
+
+class FileSnapshot:
+    """The content of a file at one moment; checkpoint/state/file_snapshot.h."""
+    def add_storage(self, bytes: torch.Tensor) -> None:
+        """Copies the bytes of the storage that the pickle calls by the next number."""
+
+class BackgroundSaves:
+    """Saves that a thread of the runtime writes and publishes;
+    checkpoint/session/background_saves.h."""
+    def __init__(self, session: Session, limit: int) -> None: ...
+    def add_files(
+        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], manifest: str
+    ) -> None:
+        """Writes the files, which become files of the root of ``save``."""
+    def add_folder(
+        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], kept: int | None
+    ) -> None:
+        """Writes the files into the folder of ``save``, which becomes the checkpoint."""
+    def archive(self, name: str, pickle: bytes) -> FileSnapshot:
+        """A file of torch.save, whose storages follow."""
+    def await_room(self) -> None:
+        """Blocks until another save may begin. Raises what an earlier one failed with."""
+    def close(self) -> None:
+        """Gives up what is not published."""
+    def text(self, name: str, text: str) -> FileSnapshot: ...
+    def wait(self) -> None:
+        """Blocks until all are published. Raises what one failed with."""
+    @property
+    def are_under_way(self) -> bool: ...
+    @property
+    def memory_bytes(self) -> int:
+        """Host memory of all copies, and of those that are kept for the next."""
 
 class OwnedPiece:
     """A stretch of this rank's masters that belongs to one parameter. [elements]"""
@@ -1146,10 +1187,6 @@ def partition_job(
 
 def plan_shards(session: Session) -> ShardPlan | None:
     """None where the settings leave a model's state as it is."""
-
-def prune_folders(root: str | os.PathLike[str], keep: str, count: int) -> list[str]:
-    """Removes all checkpoints in parts but ``keep`` and the newest others, so that ``count``
-    remain. Returns the names of those removed."""
 
 def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int) -> Assignment:
     """Raises SMPConfigError, which begins with ``where``, for one that does not fit the

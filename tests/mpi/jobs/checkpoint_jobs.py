@@ -40,14 +40,16 @@ def one_step(model, optimizer, batch):
     return [one.item() for one in loss.outputs]
 
 
-def train_and_save(folder: str, *, partial: bool, steps: int, more: int):
+def train_and_save(folder: str, *, partial: bool, steps: int, more: int, blocking: bool = True):
     """Saves after `steps` steps, then makes `more`; losses of those and the trained model."""
     model, optimizer = wrapped()
     batches = make_batches(steps + more, BATCH)
     for batch in batches[:steps]:
         one_step(model, optimizer, batch)
     content = {"steps": steps, "rng": torch.get_rng_state()}
-    smp.save_checkpoint(folder, f"step_{steps}", partial=partial, user_content=content)
+    smp.save_checkpoint(
+        *(folder, f"step_{steps}"), partial=partial, user_content=content, blocking=blocking
+    )
     losses = [one_step(model, optimizer, batch) for batch in batches[steps:]]
     return losses, model.state_dict(), optimizer.state_dict()
 
@@ -91,7 +93,7 @@ class Unpicklable:
         raise ArithmeticError("this object cannot be pickled")
 
 
-def fail_on_one_rank(folder: str, how: str):
+def fail_on_one_rank(folder: str, how: str, *, blocking: bool):
     """A save that fails on one rank only, after one that did not."""
     model, optimizer = wrapped()
     batches = make_batches(2, BATCH)
@@ -107,7 +109,8 @@ def fail_on_one_rank(folder: str, how: str):
     full_disk = how == "disk" and smp.rank() == smp.size() - 1
     try:
         with file_limit(2048 if full_disk else None):
-            smp.save_checkpoint(folder, "same", user_content=content)
+            smp.save_checkpoint(folder, "same", user_content=content, blocking=blocking)
+            smp.wait_for_saves()
     except smp.exceptions.SMPCheckpointError as caught:
         error = str(caught)
     loaded = smp.resume_from_checkpoint(folder)

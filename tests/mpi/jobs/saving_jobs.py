@@ -40,11 +40,14 @@ def steps_from(model, optimizer, kind, first: int, count: int):
 
 
 def save_after(
-    folder: str, kind: str, steps: int, more: int, partial: bool = True, inner: str = "sign"
-):
+    folder: str, kind: str, steps: int, more: int, partial: bool = True, inner: str = "sign",
+    blocking: bool = True,
+):  # fmt: skip
     model, optimizer = made(kind, inner)
     steps_from(model, optimizer, kind, 0, steps)
-    smp.save_checkpoint(folder, "saved", partial=partial, user_content={"steps": steps})
+    smp.save_checkpoint(
+        *(folder, "saved"), partial=partial, user_content={"steps": steps}, blocking=blocking
+    )
     whole_model, whole_optimizer = model.state_dict(), optimizer.state_dict()
     whole_model = {name: value.clone() for name, value in whole_model.items()}
     steps_from(model, optimizer, kind, steps, more)

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/atomic_file.h"
 
-#include <csignal>
 #include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "tests/unit/checkpoint/full_disk.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace smp::checkpoint {
@@ -21,26 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::ThrowsMessage;
-
-/// No file grows beyond `bytes` for as long as it lives: the disk of the test is full.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, AppearsAtItsCommitWithSizeAndChecksum) {
   const ScratchFolder folder;

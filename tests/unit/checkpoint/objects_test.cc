@@ -11,7 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "smp_runtime/checkpoint/state/file_snapshot.h"
 #include "smp_runtime/core/error.h"
+#include "tests/unit/checkpoint/full_disk.h"
 #include "tests/unit/checkpoint/pickle_builder.h"
 #include "tests/unit/checkpoint/scratch_folder.h"
 
@@ -71,6 +73,37 @@ TEST(Objects, WhatIsWrittenIsRead) {
   EXPECT_TRUE(read.at("tensors").isTensorList());
   EXPECT_TRUE(read.at("flags").isBoolList());
   EXPECT_EQ(read.at("complex").toComplexDouble(), c10::complex<double>(1, 2));
+}
+
+TEST(Objects, AFullDiskIsAnErrorAndLeavesNothing) {
+  const ScratchFolder folder;
+  const c10::IValue object = at::full({100'000}, 1.0F);
+  for (const rlim_t bytes : {0, 10'000, 399'999}) {
+    const FullDisk disk(bytes);
+    EXPECT_THAT([&] { write_object(folder.path() / "file", object); },
+                ThrowsMessage<HostError>(HasSubstr("file: File too large")));
+  }
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(FileSnapshot, HoldsWhatWasThere) {
+  const ScratchFolder folder;
+  const auto memory = std::make_shared<SnapshotMemory>();
+  at::Tensor values = at::full({4}, 1, at::kByte);
+  {
+    FileSnapshot snapshot("file", pickle(tensor({.storage_text = storage(4, "0", "ByteStorage")})),
+                          memory);
+    snapshot.add_storage(values);
+    values.fill_(2);
+    snapshot.wait();
+    EXPECT_EQ(snapshot.write(folder.path()).name, "file");
+    EXPECT_EQ(memory->bytes(), 4);
+  }
+  EXPECT_TRUE(
+      at::equal(read_object(folder.path() / "file").toTensor(), at::full({4}, 1, at::kByte)));
+  EXPECT_EQ(memory->bytes(), 4) << "kept for the next one";
+  memory->trim();
+  EXPECT_EQ(memory->bytes(), 0);
 }
 
 TEST(Objects, ATensorIsNotLargerThanItsRecord) {

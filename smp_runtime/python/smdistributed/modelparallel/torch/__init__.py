@@ -71,6 +71,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     save_checkpoint,
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
+from smdistributed.modelparallel.torch._checkpoint.snapshots import wait_for_saves
 from smdistributed.modelparallel.torch._checkpoint.stop_save import checkpoint_on_signal
 from smdistributed.modelparallel.torch._files.verification import verify_checkpoint
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
@@ -211,4 +212,5 @@ __all__ = [
     "tp_register_with_module",
     "tp_size",
     "verify_checkpoint",
+    "wait_for_saves",
 ]

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,11 @@ from smdistributed.modelparallel.torch._ranks.groups import (
     register,
 )
 from smdistributed.modelparallel.torch._ranks.process_exit import failure_code, watch
-from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPConfigError,
+    SMPError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.state_mod import state
 
 _inits = 0  # sets the keys of one init apart from those of an earlier one in the same store
@@ -104,8 +109,13 @@ def is_tracing() -> bool:
 def shutdown() -> None:
     """Leaves the job. Called by itself when the process ends; without effect before ``init``.
 
-    Rank 0 serves the store of the job, so it blocks until the others have left, for at most
+    Blocks until saves that are under way are done; a process that failed gives them up. Rank 0
+    serves the store of the job, so it blocks until the others have left, for at most
     ``SMP_TIMEOUT_SECONDS``; the others do not block. Afterwards ``init`` may be called again.
+
+    Raises:
+        SMPCheckpointError: such a save failed; the job was left all the same. At the end of a
+            process the exit code is 1 then.
 
     >>> shutdown()
     """
@@ -114,7 +124,35 @@ def shutdown() -> None:
     session = state.require_initialized("smp.shutdown")
     if _owner.process != os.getpid():
         return  # connections belong to the parent, which goes on
-    atexit.unregister(shutdown)
+    atexit.unregister(_shutdown_at_exit)
+    try:
+        _end_saves()
+    finally:
+        _end(session)
+
+
+def _shutdown_at_exit() -> None:
+    try:
+        shutdown()
+    except SMPError:
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # the interpreter takes errors of exit handlers for success
+
+
+def _end_saves() -> None:
+    saves = state.background_saves
+    if saves is None:
+        return
+    try:
+        if failure_code() == 0:
+            saves.wait()
+    finally:
+        saves.close()
+
+
+def _end(session: _runtime.Session) -> None:
     state.close_engine()
     if state.stop_save is not None:
         state.stop_save.close()
@@ -186,7 +224,7 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
             timeout=options.timeout,
         )
     session.open_groups(backend, "gloo", backend_by_host(parallel.ddp_dist_backend), make_group)
-    atexit.register(shutdown)
+    atexit.register(_shutdown_at_exit)
     # Not the session itself: its groups are to go with shutdown.
     own = weakref.ref(session)
     watch(lambda: (left := own()) is None or left.some_rank_ended_well())

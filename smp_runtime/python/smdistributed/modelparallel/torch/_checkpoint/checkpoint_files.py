@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import torch
 
@@ -117,20 +117,35 @@ _SAVE = "smp.save_checkpoint"
 
 
 @contextmanager
-def checkpoint_save(root: Path, name: str) -> Iterator[_runtime.CheckpointSave]:
+def checkpoint_save(root: Path, name: str, what: str = _SAVE) -> Iterator[_runtime.CheckpointSave]:
     """Opens a save: files that the body writes into ``folder`` and adds are published by the
-    caller. An error of any rank is raised on all of them, and leaves nothing behind."""
-    save = _runtime.CheckpointSave(state.require_initialized(_SAVE), _SAVE, root, name, __version__)
+    caller. An error of any rank is raised on all of them, begins with ``what``, and leaves nothing
+    behind."""
+    session, others = state.require_initialized(what), state.background_saves
+    tidies = others is None or not others.are_under_way
+    save = _runtime.CheckpointSave(session, what, root, name, __version__, tidies)
     with _telling(save.tell):
         yield save
 
 
-def write(save: _runtime.CheckpointSave, name: str, obj: Any) -> None:
-    save.add(write_object(save.folder / name, obj))
+class Files(Protocol):
+    """Files of a save, by name."""
+
+    def write(self, name: str, obj: Any) -> None: ...
+    def write_text(self, name: str, text: str) -> None: ...
 
 
-def write_text(save: _runtime.CheckpointSave, name: str, text: str) -> None:
-    save.add(_runtime.write_file(save.folder / name, text))
+class WrittenFiles:
+    """Those that are written at once."""
+
+    def __init__(self, save: _runtime.CheckpointSave) -> None:
+        self._save = save
+
+    def write(self, name: str, obj: Any) -> None:
+        self._save.add(write_object(self._save.folder / name, obj))
+
+    def write_text(self, name: str, text: str) -> None:
+        self._save.add(_runtime.write_file(self._save.folder / name, text))
 
 
 @contextmanager

@@ -35,13 +35,13 @@ from typing import Any
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
+    WrittenFiles,
     agreement,
     checkpoint_save,
     read_user_content,
-    write,
-    write_text,
 )
-from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
+from smdistributed.modelparallel.torch._checkpoint.part_files import write_common, write_parts
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
     absent,
@@ -54,17 +54,18 @@ from smdistributed.modelparallel.torch._checkpoint.saved_states import (
     load_into_job,
     resharded_state,
 )
+from smdistributed.modelparallel.torch._checkpoint.snapshots import (
+    SnapshotFiles,
+    background_saves,
+    wait_for_saves,
+)
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._ranks import comm, ranks
-from smdistributed.modelparallel.torch._ranks.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._state.model_names import (
-    get_buffer_names,
-    get_param_shapes,
     tied_names,
 )
 from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, JobStates
-from smdistributed.modelparallel.torch._state.shard_states import part_for_file
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
@@ -83,6 +84,7 @@ def save_checkpoint(
     user_content: Any = None,
     translate_if_full: bool = True,
     num_kept_partial_checkpoints: int | None = None,
+    blocking: bool = True,
 ) -> None:
     """Writes the job's state under ``path``, as the newest checkpoint. All ranks call it.
 
@@ -97,6 +99,11 @@ def save_checkpoint(
         translate_if_full: a whole model has the names that it had before tensor parallelism
             replaced modules of it; False: those of the distributed ones.
         num_kept_partial_checkpoints: how many partial checkpoints stay, the newest ones.
+        blocking: False copies the state into the host's memory, and returns: a thread of the
+            runtime writes it while training goes on. The checkpoint is there when all ranks have
+            written theirs, and not before. As many saves as ``SMP_SAVES_UNDER_WAY`` says (1) may
+            be under way, another one waits; ``smp.wait_for_saves`` and the end of the script wait
+            for all. What fails there is raised by the next of these calls.
 
     Raises:
         SMPCheckpointError: on all ranks, naming the one that failed and why; what was there stays.
@@ -118,11 +125,17 @@ def save_checkpoint(
     if kept is not None and kept < 1:
         raise SMPValidationError(f"num_kept_partial_checkpoints is {kept}; it is at least 1")
     begin = time.monotonic()
-    if partial:
-        _save_parts(Path(path), tag, target, _to_save(optimizer), user_content, kept)
+    later = None if blocking else background_saves()
+    if later is None:
+        wait_for_saves()
     else:
-        _save_whole(Path(path), tag, target, user_content, translate_if_full)
-    state.reports.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
+        later.await_room()
+    if partial:
+        _save_parts(Path(path), tag, target, _to_save(optimizer), user_content, kept, later)
+    else:
+        _save_whole(Path(path), tag, target, user_content, translate_if_full, later)
+    how = "" if later is None else " to copy it; a thread writes it"
+    state.reports.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s{how}")
 
 
 def resume_from_checkpoint(
@@ -166,6 +179,7 @@ def resume_from_checkpoint(
     state.require_initialized(_RESUME)
     model = _model_of(_RESUME, None)
     root = Path(path)
+    wait_for_saves()
     if partial:
         content = _resume_parts(
             *(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state, weights_only)
@@ -187,57 +201,18 @@ def _save_parts(
     optimizer: HasStates | None,
     user_content: Any,
     kept: int | None,
+    later: _runtime.BackgroundSaves | None,
 ) -> None:
-    name = tag + _runtime.PARTIAL
-    with checkpoint_save(root, name) as save:
-        part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
-        if model.sharded is not None:
-            _write_sharded(save, model, optimizer)
-        elif ranks.rdp_rank() == 0:
-            write(save, f"model_{part}", dict(model.local_state_dict()))
-            if optimizer is not None:
-                write(save, f"optimizer_{part}", optimizer.states.part_for_checkpoint())
+    with checkpoint_save(root, tag + _runtime.PARTIAL) as save:
+        files = WrittenFiles(save) if later is None else SnapshotFiles(later)
+        write_parts(files, model, optimizer)
         if save.publishes:
-            write_text(save, "partition.json", model.partition_json())
-            if ranks.tp_size() > 1 or model.replaced():
-                slices = Slices(axes_of(model.get_module()), model.replaced())
-                write_text(save, "slices.json", slices_to_json(slices))
-            if user_content is not None:
-                write(save, "user_content.pt", user_content)
-    save.publish_folder()
-    if kept is not None and save.publishes:
-        for old in _runtime.prune_folders(root, name, kept):
-            info(f"checkpoint {root / old} was removed: {kept} are kept")
-    comm.barrier()
-
-
-def _write_sharded(
-    save: _runtime.CheckpointSave, model: DistributedModel, optimizer: HasStates | None
-) -> None:
-    """The files of this rank where state is sharded or 16-bit: of the first shard group, since the
-    others hold the same. Collective over the data-parallel ranks."""
-    sharded = model.sharded
-    assert sharded is not None
-    on_demand = sharded.plan.on_demand
-    short = on_demand and ranks.tp_size() == 1
-    entries = model.unsharded_entries() if on_demand else model.local_state_dict()
-    part = f"{ranks.pp_rank()}_{ranks.tp_rank()}"
-    if ranks.rdp_rank() == 0 and on_demand:
-        write(save, "model_0.pt" if short else f"model_{part}.pt",
-              {"module": dict(entries), "param_shapes": get_param_shapes(model),
-               "buffer_names": get_buffer_names(model),
-               "tied": tied_names(model.get_module())})  # fmt: skip
-    elif ranks.rdp_rank() == 0:
-        write(save, f"model_{part}.pt", dict(entries))
-    if ranks.rdp_rank() >= sharded.plan.degree:
-        return
-    own = (
-        part_for_file(sharded, [])
-        if optimizer is None
-        else optimizer.states.shard_part_for_checkpoint()
-    )
-    index = sharded.groups.index
-    write(save, f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
+            write_common(files, model, user_content)
+    if isinstance(files, SnapshotFiles):
+        files.publish_folder(save, kept)
+    else:
+        save.publish_folder(kept)
+        comm.barrier()
 
 
 @dataclass(frozen=True)
@@ -314,7 +289,12 @@ def _resume_parts(
 
 
 def _save_whole(
-    root: Path, tag: str, model: DistributedModel, user_content: Any, translate: bool
+    root: Path,
+    tag: str,
+    model: DistributedModel,
+    user_content: Any,
+    translate: bool,
+    later: _runtime.BackgroundSaves | None,
 ) -> None:
     # One copy of the model is enough; its ranks gather it among themselves.
     # Shards are gathered by all.
@@ -323,12 +303,17 @@ def _save_whole(
     if gathered or ranks.rdp_rank() == 0:
         entries = model.plain_state_dict() if translate else model.state_dict()
     with checkpoint_save(root, tag) as save:
+        files = WrittenFiles(save) if later is None else SnapshotFiles(later)
         if ranks.rank() == 0:
             assert entries is not None
-            write(save, tag, dict(entries))
+            files.write(tag, dict(entries))
             if user_content is not None:
-                write(save, f"user_content_{tag}", user_content)
-    save.publish_files(f"{tag}.manifest.json")
+                files.write(f"user_content_{tag}", user_content)
+    manifest = f"{tag}.manifest.json"
+    if isinstance(files, SnapshotFiles):
+        files.publish_files(save, manifest)
+    else:
+        save.publish_files(manifest)
 
 
 def _resume_whole(

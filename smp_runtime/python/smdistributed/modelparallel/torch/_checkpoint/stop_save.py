@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import save_checkpoint
+from smdistributed.modelparallel.torch._checkpoint.snapshots import wait_for_saves
 from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._ranks.devices import computing_device
 from smdistributed.modelparallel.torch._ranks.log import info, warning
@@ -144,6 +145,7 @@ class StopSave:
         state.stop_save = None  # what saves may run steps
         try:
             self._save()
+            wait_for_saves()
             comm.barrier()
         except Exception as error:
             warning(f"SIGTERM came, and the job could not be saved: {error}")

@@ -17,7 +17,8 @@ def memory_summary() -> dict[str, int]:
         whole on all ranks, beside their masters; ``live`` and ``peak_live``: gathered now, and at
         most so far; ``gradients``; ``optimizer``: its state; ``activations``: what the forwards of
         the last step had in memory, without gathered parameters, when its first backward began;
-        ``offloaded``: activations now in slow memory (``offload_activations``).
+        ``offloaded``: activations now in slow memory (``offload_activations``); ``snapshots``:
+        copies of the state in the host's memory, for saves that do not block.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init()
@@ -30,7 +31,7 @@ def memory_summary() -> dict[str, int]:
     used = dict.fromkeys(
         (
             *("parameters", "persistent", "live", "peak_live", "gradients", "optimizer"),
-            *("activations", "offloaded"),
+            *("activations", "offloaded", "snapshots"),
         ),
         0,
     )
@@ -55,6 +56,8 @@ def memory_summary() -> dict[str, int]:
         used["activations"] = state.require_engine().activation_bytes
     if state.activation_store is not None:
         used["offloaded"] = state.activation_store.stats().slow_bytes
+    if state.background_saves is not None:
+        used["snapshots"] = state.background_saves.memory_bytes
     return used
 
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The content of a file at one moment, to be written later.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/checkpoint/atomic_file.h"
+#include "smp_runtime/checkpoint/state/snapshot_memory.h"
+
+namespace smp::checkpoint {
+
+/// One thread at a time.
+class FileSnapshot {
+ public:
+  /// A file of torch.save, whose storages follow; or with no `memory` a text.
+  FileSnapshot(std::string name, std::string content, std::shared_ptr<SnapshotMemory> memory);
+
+  /// Copies the bytes of the storage that the pickle calls by the next number, from any device. On
+  /// a GPU the copy follows what its stream has been told, and is there after wait().
+  void add_storage(const at::Tensor& bytes);
+  /// Blocks until all copies are there.
+  void wait();
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// The file in `folder`. Throws HostError.
+  [[nodiscard]] FileDigest write(const std::filesystem::path& folder) const;
+
+ private:
+  const std::string name_;
+  const std::string content_;
+  const std::shared_ptr<SnapshotMemory> memory_;
+  std::vector<SnapshotMemory::Block> storages_;
+  std::vector<c10::Device> devices_;  ///< whose copies may be under way
+};
+
+}  // namespace smp::checkpoint

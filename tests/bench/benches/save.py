@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of 2 GB of state: how long a save keeps the training waiting, how much slower steps
+are beside it, and what a save that blocks and a load take, against a copy of the state in memory,
+dd with fsync on the same disk, and torch.distributed.checkpoint's asynchronous save."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from benchmark import ROOT, Result, middle, run_ranks, spread
+
+ROUNDS = 3
+COPY, SHARE, BESIDE, DISK = 1.2, 0.05, 1.05, 1.25
+GOAL = f"stall of a save in the background: at most {COPY:g} times a copy of the state in memory"
+GOALS = {
+    "save-share": f"the same: at most {SHARE:g} of a save that blocks",
+    "save-beside": f"step beside the write: at most {BESIDE:g} times a step without one",
+    "save-blocking": f"save that blocks: at most {DISK:g} times dd with fsync of as many bytes",
+    "save-load": f"load: at most {DISK:g} times dd with fsync of as many bytes",
+    "save-dcp": "step beside the write: less than beside DCP's asynchronous save",
+}
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        told = run_ranks(1, "save_job.py", Path(folder), ROUNDS)
+    times = told["seconds"]
+    # The first save gets its memory from the system, as a copy does; later ones keep it.
+    middles = {name: middle(seconds) for name, seconds in times.items()}
+    rows = [(f"{told['bytes'] / 1e9:.1f} GB, ms", "median (min-max)")]
+    rows += [(name, spread(seconds)) for name, seconds in times.items()]
+    pairs = [
+        ("save-share", "stall", "save", SHARE),
+        ("save-beside", "step beside ours", "step alone", BESIDE),
+        ("save-blocking", "save", "dd", DISK),
+        ("save-load", "load", "dd", DISK),
+        ("save-dcp", "step beside ours", "step beside DCP", 1.0),
+    ]
+    return [
+        Result("save", middles["stall"], middles["copy"], COPY, GOAL, rows),
+        *(Result(name, middles[ours], middles[peer], limit, GOALS[name])
+          for name, ours, peer, limit in pairs),
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of ci/bench save: about 2 GB of state, copied, saved, saved in the background while it
+trains on, and loaded.
+
+    save_job.py FOLDER ROUNDS
+
+Prints the seconds of each by name, of every round.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+WIDTH, LAYERS = 4096, 10
+SECONDS: dict[str, list[float]] = {}
+
+
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    SECONDS.setdefault(name, []).append(time.perf_counter() - begin)
+
+
+@smp.step
+def forward_backward(model: Any, batch: torch.Tensor) -> torch.Tensor:
+    loss = model(batch).square().mean()
+    model.backward(loss)
+    return loss
+
+
+class Job:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        torch.manual_seed(1)
+        layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
+        self.model = smp.DistributedModel(nn.Sequential(*layers))
+        inner = torch.optim.AdamW(self.model.parameters(), lr=1e-5, foreach=True)
+        self.optimizer = smp.DistributedOptimizer(inner)
+        self.batch = torch.randn(8, WIDTH)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        forward_backward(self.model, self.batch)
+        self.optimizer.step()
+
+    def state(self) -> list[torch.Tensor]:
+        inner = self.optimizer.optimizer.state.values()
+        return [*self.model.parameters(), *(value for one in inner for value in one.values())]
+
+    def steps_beside(self, name: str, is_done: Callable[[], bool]) -> None:
+        """Times steps that end before ``is_done``."""
+        times = []
+        while True:
+            begin = time.perf_counter()
+            self.step()
+            if is_done():
+                break
+            times.append(time.perf_counter() - begin)
+        SECONDS.setdefault(name, []).extend(times)
+
+
+def write_plainly(folder: Path, size: int) -> None:
+    """dd with fsync."""
+    mebibytes = size >> 20
+    command = ["dd", "if=/dev/zero", f"of={folder / 'plain'}", "bs=1M", f"count={mebibytes}",
+               "conv=fsync", "status=none"]  # fmt: skip
+    with timed("dd"):
+        subprocess.run(command, check=True)
+    (folder / "plain").unlink()
+
+
+def run(job: Job, number: int, size: int) -> None:
+    write_plainly(job.folder, size)
+    with timed("copy"):
+        copies = [tensor.clone() for tensor in job.state()]
+    del copies
+    for _ in range(3):
+        with timed("step alone"):
+            job.step()
+
+    ours = job.folder / "ours"
+    with timed("stall"):
+        smp.save_checkpoint(str(ours), f"later{number}", blocking=False)
+    job.steps_beside("step beside ours", (ours / f"later{number}_partial").is_dir)
+    smp.wait_for_saves()
+    with timed("save"):
+        smp.save_checkpoint(str(ours), f"now{number}")
+    with timed("load"):
+        smp.resume_from_checkpoint(str(ours))
+
+    theirs = job.folder / "theirs"
+    content = {"model": job.model.state_dict(), "optimizer": job.optimizer.optimizer.state_dict()}
+    with timed("DCP stall"):
+        future = dcp.async_save(content, checkpoint_id=theirs)
+    job.steps_beside("step beside DCP", future.done)
+    future.result()
+    for folder in (ours, theirs):
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    smp.init({"ddp": True})
+    job = Job(Path(sys.argv[1]))
+    job.step()
+    size = sum(tensor.nbytes for tensor in job.state())
+    for number in range(int(sys.argv[2])):
+        run(job, number, size)
+    print("RESULT " + json.dumps({"bytes": size, "seconds": SECONDS}), flush=True)
+
+
+main()
