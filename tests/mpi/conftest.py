@@ -30,6 +30,7 @@ THOROUGH = {
     "test_kills",
     "test_measuring",
     "test_one_tensor_rank",
+    "test_pretrained",
     "test_published",
     "test_ranks_and_objects",
     "test_real_models",

@@ -7,7 +7,8 @@ verifies; what begins with an underscore is private:
     huggingface   training loops of Hugging Face
     utils, patches, sharded_data_parallel_checkpoint
                   names that scripts import; what is not there yet raises when it is used
-    _checkpoint   smp.save, smp.load, smp.save_checkpoint and smp.resume_from_checkpoint: files
+    _checkpoint   smp.save, smp.load, smp.save_checkpoint, smp.resume_from_checkpoint and
+                  smp.save_pretrained: files
     model         DistributedModel, on model_views and model_states
     optimizer     DistributedOptimizer
     _self_check   steps computed once more in plain PyTorch, and compared
@@ -70,6 +71,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
+from smdistributed.modelparallel.torch._checkpoint.pretrained_models import save_pretrained
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._checkpoint.snapshots import wait_for_saves
 from smdistributed.modelparallel.torch._checkpoint.stop_save import checkpoint_on_signal
@@ -197,6 +199,7 @@ __all__ = [
     "resume_from_checkpoint",
     "save",
     "save_checkpoint",
+    "save_pretrained",
     "send",
     "set_activation_checkpointing",
     "set_partition",

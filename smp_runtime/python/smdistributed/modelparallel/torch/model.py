@@ -142,6 +142,7 @@ class DistributedModel(ModelStates):
         """Computes first steps once more, for the library's own modules; None unless asked for."""
         replaced = replace_annotated(module)
         module, self._replaced, self._known = replaced.root, replaced.made, replaced.known
+        self.plain = replaced.plain  # for the library's own modules
         dtype = computing_type()
         if dtype is not None:
             self._fp16_module = module = FP16_Module(module, dtype)

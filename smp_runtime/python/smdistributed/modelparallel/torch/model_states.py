@@ -25,6 +25,7 @@ from smdistributed.modelparallel.torch._sharding.substitutes import (
     substituted,
     with_values,
 )
+from smdistributed.modelparallel.torch._sharding.unit_entries import UnitEntries
 from smdistributed.modelparallel.torch._state.state_fit import (
     PARTIAL_KEY,
     Shapes,
@@ -33,6 +34,7 @@ from smdistributed.modelparallel.torch._state.state_fit import (
     shapes_of,
 )
 from smdistributed.modelparallel.torch._state.tensor_states import (
+    EntryLayout,
     axes_of,
     from_plain,
     sliced_entries,
@@ -167,6 +169,36 @@ class ModelStates(ModelViews):
         over the model-parallel group.
         """
         return to_plain(self.state_dict(), self._replaced)
+
+    def streamed_entries(self) -> Mapping[str, Any]:
+        """The module's own state dict, of which sharded parameters are whole while they are looked
+        at: see ``UnitEntries``. For the library's own modules."""
+        check_published(self.sharded)
+        if not self._elsewhere():
+            return self._module_entries()
+        assert self.sharded is not None
+        module = self.get_module()
+
+        def state_dict() -> dict[str, Any]:
+            with self._part_warning.unheard():
+                return module.state_dict()
+
+        return UnitEntries(module, self.sharded, state_dict)
+
+    def entry_layouts(self) -> dict[str, EntryLayout]:
+        """How each entry lies over the ranks, as far as this one knows: of those of other
+        partitions hooks may have changed shape and type there. For the library's own modules."""
+        module, ownership, entries = self.get_module(), self._ownership, self._module_entries()
+        axes = axes_of(module)
+        return {
+            key: EntryLayout(
+                shape=shape,
+                dtype=None if shape is None else entries[key].dtype,
+                stage=0 if ownership is None else ownership.of_entry(module, key),
+                axis=axes.get(key),
+            )
+            for key, shape in whole_shapes(shapes_of(entries), axes).items()
+        }
 
     def translations(self) -> list[tuple[Translation, Translation]]:
         """Pairs of functions that translate whole state dicts: to the names of the model before

@@ -90,15 +90,19 @@ class Ownership:
                 if buffer is not None:
                     yield (f"{prefix}.{name}" if prefix else name), buffer
 
-    def is_local_entry(self, model: nn.Module, key: str) -> bool:
-        """True if a key of ``state_dict()`` belongs to a module of this partition."""
+    def of_entry(self, model: nn.Module, key: str) -> int:
+        """The partition of the module that a key of ``state_dict()`` belongs to."""
         module = model
         for part in key.split(".")[:-1]:
             child = module._modules.get(part)
             if child is None:  # state of the module's own making, say "extra.state"
                 break
             module = child
-        return self.owns(module)
+        return self._of_module[module]
+
+    def is_local_entry(self, model: nn.Module, key: str) -> bool:
+        """True if a key of ``state_dict()`` belongs to a module of this partition."""
+        return self.of_entry(model, key) == self.partition
 
     def move_local(self, device: torch.device) -> None:
         """Moves the parameters and buffers of this partition; parameters stay the same objects."""

@@ -24,8 +24,11 @@ from typing import Any
 import torch
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._ranks.tensor_bytes import bytes_of
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
+
+_PIECE_BYTES = 64 * 1024 * 1024  # of a tensor in a message, which is copied on its way
 
 
 class CommGroup(Enum):
@@ -187,6 +190,33 @@ def allgather_among(what: str, obj: Any, label: str, ranks: list[int]) -> list[A
     return [
         decode(data) for data in session.objects.all_gather_among(what, label, ranks, encode(obj))
     ]
+
+
+def send_tensor(what: str, tensor: torch.Tensor, dest_rank: int, rank_type: RankType) -> None:
+    """Sends the elements to a rank that calls ``receive_tensor``, a piece at a time. Blocks until
+    it has them."""
+    session = state.require_initialized(what)
+    kind = _kind(what, rank_type, RankType)
+    destination = _member(what, session, kind, dest_rank)
+    data = bytes_of(tensor)
+    for start in range(0, len(data), _PIECE_BYTES):
+        piece = bytes(data[start : start + _PIECE_BYTES])
+        session.objects.send(what, kind, piece, destination)
+
+
+def receive_tensor(
+    what: str, like: torch.Tensor, src_rank: int, rank_type: RankType
+) -> torch.Tensor:
+    """What a rank sends with ``send_tensor``, a tensor of the shape and type of ``like``; on the
+    CPU."""
+    session = state.require_initialized(what)
+    kind = _kind(what, rank_type, RankType)
+    source = _member(what, session, kind, src_rank)
+    tensor = torch.empty(like.shape, dtype=like.dtype)
+    data = bytes_of(tensor)
+    for start in range(0, len(data), _PIECE_BYTES):
+        data[start : start + _PIECE_BYTES] = session.objects.receive(what, kind, source)
+    return tensor
 
 
 def broadcast_from_rank0(obj: Any) -> Any:

@@ -215,10 +215,14 @@ class ShardedModel:
         for number, unit in enumerate(self.store.units()):
             if frozen_only and self.parameters[unit["parameters"][0]].requires_grad:
                 continue
-            with self.waiting("the gathering of whole parameters"):
-                values = self.store.whole_unit(number)
-            for parameter, value in zip(unit["parameters"], values, strict=True):
-                yield self.names[parameter], value
+            yield from self.whole_unit(number)
+
+    def whole_unit(self, number: int) -> list[tuple[str, torch.Tensor]]:
+        """Those of one unit. Collective."""
+        with self.waiting("the gathering of whole parameters"):
+            values = self.store.whole_unit(number)
+        parameters = self.store.units()[number]["parameters"]
+        return [(self.names[p], value) for p, value in zip(parameters, values, strict=True)]
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration
@@ -17,6 +19,23 @@ from smdistributed.modelparallel.torch._slices.parameter_slices import (
     whole_of,
 )
 from smdistributed.modelparallel.torch.ports import Translation
+
+
+@dataclass(frozen=True)
+class EntryLayout:
+    """How an entry of a state dict lies over the ranks of one copy of the model."""
+
+    shape: tuple[int, ...] | None
+    """Of the whole value; None if it is no tensor."""
+    dtype: torch.dtype | None
+    stage: int
+    """The pipeline stage that has it."""
+    axis: int | None
+    """The axis along which it is sliced over the stage's tensor ranks."""
+
+    def like(self) -> torch.Tensor:
+        """A tensor of this shape and type without storage."""
+        return torch.empty(self.shape or (), dtype=self.dtype, device="meta")
 
 
 def axes_of(module: nn.Module) -> dict[str, int]:

@@ -34,6 +34,7 @@ from smdistributed.modelparallel.torch._tensor.first_values import (
     refuse_unknown,
     take_values,
 )
+from smdistributed.modelparallel.torch._tensor.plain_model import PlainModel, described
 from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     Replacement,
     TensorPlan,
@@ -62,6 +63,8 @@ class Replaced:
     """Registration by which each module was replaced."""
     known: dict[str, Registration]
     """Registration of each module of a known class, annotated or not."""
+    plain: PlainModel
+    """The model as it was."""
 
 
 def replace_annotated(root: nn.Module) -> Replaced:
@@ -86,6 +89,7 @@ def replace_annotated(root: nn.Module) -> Replaced:
     for line in lines(plan):
         info(line)
     _refuse_heads(plan, degree)
+    plain = described(root, is_replaced=bool(plan.replacements))
     made = _made_by_module(root, plan)
     for parent in list(root.modules()):
         for name, child in parent._modules.items():
@@ -93,7 +97,7 @@ def replace_annotated(root: nn.Module) -> Replaced:
                 parent._modules[name] = made[child]
     root = made.get(root, root)
     narrow_distributed(root)
-    return Replaced(root, _by_name(plan), known)
+    return Replaced(root, _by_name(plan), known, plain)
 
 
 def narrow_distributed(root: nn.Module) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State-dict entries of a module whose parameters are shards, one unit after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch._sharding.substitutes import (
+    shapes_only,
+    substituted,
+    with_values,
+)
+from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources
+
+
+class UnitEntries(Mapping[str, Any]):
+    """The entries that ``state_dict()`` of ``module`` has where all its values are there.
+
+    An entry of shards is whole, on the CPU. To get it is collective over the shard group, all of
+    whose ranks get the same entries in the same order. The values of one unit are held, those of
+    the last entry, or of several where a hook of the module makes one entry of several parameters.
+    """
+
+    def __init__(
+        self, module: nn.Module, sharded: ShardedModel, state_dict: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._module, self._sharded, self._state_dict = module, sharded, state_dict
+        without_values = shapes_only(sharded.parameters)
+        unit_of = sharded.store.unit_of_parameters()
+        given = {number: without_values[p] for number, p in enumerate(sharded.parameters)}
+        with substituted(module, without_values), ValueSources(given) as sources:
+            entries = state_dict()
+        self._units: dict[str, frozenset[int]] = {
+            key: frozenset(unit_of[number] for number in sources.of(value))
+            if isinstance(value, torch.Tensor) else frozenset()
+            for key, value in entries.items()
+        }  # fmt: skip
+        self._held: tuple[frozenset[int], dict[str, Any]] = (frozenset(), entries)
+        self.held_bytes = 0
+        """Of the values that are held."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._units)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __getitem__(self, key: str) -> Any:
+        needed, (units, entries) = self._units[key], self._held
+        if not needed <= units:
+            self._held = (frozenset(), {})  # before others are gathered
+            units, entries = self._held = (needed, self._gathered(needed))
+        return entries[key]
+
+    def _gathered(self, units: frozenset[int]) -> dict[str, Any]:
+        sharded = self._sharded
+        by_name = dict(zip(sharded.names, sharded.parameters, strict=True))
+        values = {by_name[name]: value for unit in sorted(units)
+                  for name, value in sharded.whole_unit(unit)}  # fmt: skip
+        self.held_bytes = sum(value.nbytes for value in values.values())
+        by = {**shapes_only(sharded.parameters), **with_values(values)}
+        with substituted(self._module, by):
+            entries = self._state_dict()
+        return {key: value for key, value in entries.items() if self._units[key] <= units}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model was before modules of it were replaced by distributed ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    """A script's model, without its values."""
+
+    kind: str
+    """The name of its class."""
+    names: tuple[str, ...]
+    """The keys of its state dict, in order; none unless modules were replaced."""
+    unsaved: frozenset[str]
+    """Keys that Transformers leaves out of files."""
+    config: Any
+    """Its config, where it is a model of Transformers."""
+    generation_config: Any
+    """And that of its generation of text, where it generates any."""
+
+    def configs(self, dtype: torch.dtype | None) -> list[Any]:
+        """What Transformers writes beside values of the type ``dtype``; empty for other models."""
+        if self.config is None:
+            return []
+        config = copy.deepcopy(self.config)
+        config.architectures = [self.kind]
+        if dtype is not None:  # Transformers 4 has the longer name
+            name = "dtype" if hasattr(config, "dtype") else "torch_dtype"
+            setattr(config, name, str(dtype).removeprefix("torch."))
+        return [config] if self.generation_config is None else [config, self.generation_config]
+
+
+def described(model: nn.Module, *, is_replaced: bool) -> PlainModel:
+    """The description of ``model``, of which modules are about to be replaced, or not.
+
+    >>> described(nn.Linear(2, 1), is_replaced=True).names
+    ('weight', 'bias')
+    """
+    config: Any = getattr(model, "config", None)
+    generates: Any = getattr(model, "can_generate", lambda: False)
+    return PlainModel(
+        kind=type(model).__name__,
+        names=tuple(model.state_dict()) if is_replaced else (),
+        unsaved=frozenset(getattr(model, "_keys_to_ignore_on_save", None) or ()),
+        config=config if hasattr(config, "save_pretrained") else None,
+        generation_config=getattr(model, "generation_config", None) if generates() else None,
+    )
