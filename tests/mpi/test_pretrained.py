@@ -95,6 +95,39 @@ def test_from_pretrained_of_the_auto_class_reads_the_folder(pool: Any, tmp_path:
         assert torch.equal(read(jobs.tokens(0)).logits, expected)
 
 
+@pytest.mark.parametrize(
+    ("way", "delayed"), [*((way, False) for way in WAYS), ("pipeline + tensor", True)]
+)
+def test_any_composition_goes_on_from_files_of_others(
+    pool: Any, tmp_path: Path, way: str, delayed: bool
+) -> None:
+    model = jobs.network("gpt2")
+    model.save_pretrained(tmp_path, max_shard_size=LIMIT)
+    ranks, config = settings(way)
+
+    results = pool(ranks).run(
+        "pretrained_jobs:resume_and_look", config, "gpt2", str(tmp_path), delayed=delayed
+    )
+
+    for seen in results:
+        for name, value in model.state_dict().items():
+            assert torch.equal(seen["state"][name], value.to(seen["state"][name].dtype)), name
+        assert seen["taken"] == seen["local"], "only what this rank has"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_a_model_that_is_read_loses_as_the_one_that_was_saved(
+    pool: Any, tmp_path: Path, kind: str
+) -> None:
+    ranks, config = settings("pipeline + tensor")
+    jobs.network(kind).save_pretrained(tmp_path, max_shard_size=LIMIT)
+
+    made = pool(ranks).run("pretrained_jobs:loss_of", config, kind, None)
+    read = pool(ranks).run("pretrained_jobs:loss_of", config, kind, str(tmp_path))
+
+    assert read == made
+
+
 def test_delayed_parameters_are_saved_once_they_have_values(pool: Any, tmp_path: Path) -> None:
     ranks, config = settings("pipeline + tensor")
 

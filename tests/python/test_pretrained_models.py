@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from smdistributed.modelparallel.torch._checkpoint import pretrained_folder
 from smdistributed.modelparallel.torch._checkpoint.file_splits import byte_count, split_into_files
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from torch import nn
@@ -171,6 +173,70 @@ def test_a_save_that_cannot_be_published_leaves_the_old_model(job: Any, tmp_path
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("moved", [-1, 0, 1, 2])
+@pytest.mark.parametrize(("old", "new"), [(6000, 6000), (6000, "5GB"), ("5GB", 6000)])
+def test_a_save_that_is_killed_while_it_moves_its_files_counts(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int, old: Any, new: Any
+) -> None:
+    smp, model, module = job
+    smp.save_pretrained(model, tmp_path, old)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with torch.no_grad():
+        module.transformer.wte.weight.add_(1)
+    expected = {name: value.clone() for name, value in module.state_dict().items()}
+    with monkeypatch.context() as patch:
+        stop_after(patch, moved)
+        with pytest.raises(KeyboardInterrupt):
+            smp.save_pretrained(model, tmp_path, new)
+    with torch.no_grad():
+        module.transformer.wte.weight.zero_()
+
+    smp.resume_from_checkpoint(str(tmp_path), "model.safetensors", partial=False)
+
+    assert all(torch.equal(expected[name], v) for name, v in module.state_dict().items())
+    whole = before if moved < 0 else expected
+    seen = read_by_transformers(tmp_path)
+    assert all(torch.equal(whole[name], value) for name, value in seen.items())
+    smp.save_checkpoint(str(tmp_path), "other")
+    pretrained_folder.finish(tmp_path)
+    finished = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(expected[name], v) for name, v in finished.items())
+    assert sum("-of-" in file.name for file in tmp_path.iterdir()) == (0 if new == "5GB" else 6)
+    smp.save_pretrained(model, tmp_path, new)
+    assert sum("-of-" in file.name for file in tmp_path.iterdir()) in (0, 6)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def read_by_transformers(folder: Path) -> dict[str, torch.Tensor]:
+    """Empty where it finds no model."""
+    try:
+        read: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    except OSError as error:
+        if "no file named" not in str(error):
+            raise
+        return {}
+    return dict(read.state_dict())
+
+
+def stop_after(patch: pytest.MonkeyPatch, moves: int) -> None:
+    """The process ends after so many files have come to their places; -1: before old ones go."""
+    plain, done = Path.rename, [0]
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    def rename(path: Path, target: Path) -> Path:
+        if path.parent.name.endswith(".publishing"):
+            if done[0] == moves:
+                raise KeyboardInterrupt
+            done[0] += 1
+        return plain(path, target)
+
+    patch.setattr(Path, "rename", rename)
+    if moves < 0:
+        patch.setattr(Path, "unlink", unlink)
+
+
 # --- Arguments ---
 
 
@@ -187,3 +253,48 @@ def test_a_file_in_the_place_of_the_folder_is_refused(job: Any, tmp_path: Path) 
         smp.save_pretrained(model, tmp_path / "model")
     with pytest.raises(SMPValidationError, match=r"got int; expected a folder's path"):
         smp.save_pretrained(model, 3)
+
+
+# --- Reading ---
+
+
+@pytest.mark.parametrize("size", [6000, "5GB"])
+@pytest.mark.parametrize("tag", ["pytorch_model.bin", "model.safetensors"])
+def test_a_model_of_transformers_is_read_without_the_library_safetensors(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any, tag: str
+) -> None:
+    smp, _, module = job
+    other = gpt2()
+    with torch.no_grad():
+        other.transformer.wte.weight.add_(1)
+    other.save_pretrained(tmp_path, max_shard_size=size)
+    expected = other.state_dict()
+    for name in ("safetensors", "safetensors.torch"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    smp.resume_from_checkpoint(str(tmp_path), tag, partial=False)
+
+    assert all(torch.equal(expected[name], v) for name, v in module.state_dict().items())
+
+
+def test_files_of_several_saves_are_refused(job: Any, tmp_path: Path) -> None:
+    smp, _, module = job
+    module.save_pretrained(tmp_path, max_shard_size=6000)
+    first, second = sorted(tmp_path.glob("model-0000[12]-of-*"))
+    second.write_bytes(first.read_bytes())
+
+    with pytest.raises(SMPCheckpointError, match=r"lists \S+ in model-00002\S+, which does not"):
+        smp.resume_from_checkpoint(str(tmp_path), "model.safetensors", partial=False)
+
+
+def test_a_shard_that_is_cut_off_is_refused_by_name(job: Any, tmp_path: Path) -> None:
+    smp, _, module = job
+    module.save_pretrained(tmp_path, max_shard_size=6000)
+    shard = sorted(tmp_path.glob("model-00002-of-*"))[0]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    before = module.transformer.wte.weight.clone()
+
+    with pytest.raises(SMPCheckpointError, match=r"model-00002\S+: tensor \S+ .* is cut off"):
+        smp.resume_from_checkpoint(str(tmp_path), "model.safetensors", partial=False)
+
+    assert torch.equal(module.transformer.wte.weight, before)

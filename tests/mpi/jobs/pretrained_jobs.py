@@ -14,6 +14,7 @@ import torch
 import transformers
 from smdistributed.modelparallel.torch._checkpoint import pretrained_models
 from smdistributed.modelparallel.torch._ranks import comm
+from smdistributed.modelparallel.torch._state.own_entries import OwnEntries
 from torch import nn
 
 VOCABULARY, LENGTH, BATCH = 32, 7, 8
@@ -110,6 +111,45 @@ def train_and_save(
         "largest_tensor": largest_tensor,
         "losses": train(model, optimizer, range(STEPS, STEPS + 1)),
     }
+
+
+def resume_and_look(kind: str, folder: str, *, delayed: bool = False) -> dict[str, Any]:
+    """The whole model as it was read in the place of other values, and which entries this rank
+    took."""
+    model, optimizer = wrapped(kind, seed=8, delayed=delayed)
+    if not delayed:
+        train(model, optimizer, range(1))  # so that it is in parts
+    taken: list[str] = []
+    plain = OwnEntries.__getitem__
+    OwnEntries.__getitem__ = lambda own, key: taken.append(key) or plain(own, key)
+    try:
+        smp.resume_from_checkpoint(folder, "pytorch_model.bin", partial=False, load_optimizer=False)
+        if delayed:  # values are read when there is memory for them
+            evaluate(model, own_part(tokens(0)))
+    finally:
+        OwnEntries.__getitem__ = plain
+    state = {name: value.clone() for name, value in model.plain_state_dict().items()}
+    local = {name for name in model.local_state_dict() if not name.startswith("_smp")}
+    return {"state": state, "taken": set(taken), "local": local}
+
+
+@smp.step
+def evaluation_step(model, ids):
+    return model(input_ids=ids, labels=ids).loss
+
+
+def evaluate(model: Any, ids: torch.Tensor) -> float:
+    with torch.no_grad():
+        return evaluation_step(model, ids).reduce_mean().item()
+
+
+def loss_of(kind: str, folder: str | None, step: int = STEPS) -> float:
+    """Of a model that is read before its first step; as it is made without a folder."""
+    model, _ = wrapped(kind)
+    if folder is not None:
+        smp.resume_from_checkpoint(folder, "model.safetensors", partial=False, load_optimizer=False)
+    model.eval()
+    return evaluate(model, own_part(tokens(step)))
 
 
 def other_sizes(folder: str) -> str:

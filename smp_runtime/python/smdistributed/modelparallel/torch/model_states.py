@@ -26,6 +26,8 @@ from smdistributed.modelparallel.torch._sharding.substitutes import (
     with_values,
 )
 from smdistributed.modelparallel.torch._sharding.unit_entries import UnitEntries
+from smdistributed.modelparallel.torch._state.model_names import tied_names
+from smdistributed.modelparallel.torch._state.own_entries import OwnEntries
 from smdistributed.modelparallel.torch._state.state_fit import (
     PARTIAL_KEY,
     Shapes,
@@ -37,7 +39,7 @@ from smdistributed.modelparallel.torch._state.tensor_states import (
     EntryLayout,
     axes_of,
     from_plain,
-    sliced_entries,
+    plainly_named,
     to_plain,
     whole_entries,
     whole_shapes,
@@ -247,8 +249,10 @@ class ModelStates(ModelViews):
         where: str,
         strict: bool = True,
         same_partition_load: bool = False,
+        tied_once: bool = False,
     ) -> Any:
-        """The same of what lies at ``where``, with which errors begin."""
+        """The same of what lies at ``where``, with which errors begin. ``tied_once``: of the names
+        of a tied parameter one is enough. Of a full one only what this rank needs is looked at."""
         entries = merged_entries([state_dict])
         partial = bool(state_dict.get(PARTIAL_KEY, False))
         if partial and ranks.pp_size() > 1 and not same_partition_load:
@@ -257,9 +261,13 @@ class ModelStates(ModelViews):
         if partial:
             self.check_entries(shapes_of(entries), where, strict, only_local=same_partition_load)
         else:
-            entries = from_plain(entries, self._module_entries(), self._replaced)
-            self.check_entries(shapes_of(entries), where, strict, whole=True)
-            entries = sliced_entries(entries, axes_of(module))
+            plain = plainly_named(entries, self._module_entries(), self._replaced)
+            tied = tied_names(module) if tied_once else {}
+            own = OwnEntries(
+                entries, lambda some: from_plain(some, (), plain), axes_of(module), tied
+            )
+            self.check_entries(own.shapes, where, strict, whole=True)
+            return self.load_slices(own)
         return self.load_slices(entries)
 
     def check_entries(
@@ -297,8 +305,8 @@ class ModelStates(ModelViews):
     def _load_local(self, entries: Mapping[str, Any]) -> Any:
         module, ownership = self.get_module(), self._ownership
         kept = {
-            key: value
-            for key, value in entries.items()
+            key: entries[key]
+            for key in entries
             if ownership is None or ownership.is_local_entry(module, key)
         }
         if self.sharded is None:

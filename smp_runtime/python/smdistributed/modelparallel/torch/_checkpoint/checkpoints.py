@@ -345,7 +345,7 @@ def _resume_whole(
     has_content = content.is_file() and (known is None or content.name in known)
     found = read_user_content(content, weights_only=weights_only) if has_content else {}
     whole = entries if translate is None else translate(entries)
-    model.load_entries(whole, str(place(name)), strict)
+    model.load_entries(whole, str(place(name)), strict, tied_once=True)
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 from smdistributed.modelparallel.torch._checkpoint.saved_states import with_tied
 from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._sharding.unit_entries import UnitEntries
-from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources
+from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources, place_of
 from smdistributed.modelparallel.torch._slices.parameter_slices import whole_of
 from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
@@ -50,18 +50,17 @@ def plain_entries(
     with ValueSources(likes) as sources:
         made = to_plain(with_tied(likes, tied))
     names = [*(name for name in order if name in made), *made]
-    given = {id(like) for like in likes.values()}
+    given = {place_of(like) for like in likes.values()}
     number = {source: place for place, source in enumerate(likes)}
     seen = set[Any]()
     found: dict[str, PlainEntry] = {}
     for name in dict.fromkeys(names):
         value = made[name]
-        place = (value.untyped_storage()._cdata, value.storage_offset(), value.shape,
-                 value.stride(), value.dtype)  # fmt: skip
+        place = place_of(value)
         if place not in seen:
             seen.add(place)
             ordered = tuple(sorted(sources.of(value), key=number.__getitem__))
-            found[name] = PlainEntry(value, ordered, id(value) in given)
+            found[name] = PlainEntry(value, ordered, place in given)
     return found
 
 

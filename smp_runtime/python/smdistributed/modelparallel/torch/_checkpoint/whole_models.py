@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object
+from smdistributed.modelparallel.torch._checkpoint.file_splits import INDEX, WHOLE
+from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import placed
+from smdistributed.modelparallel.torch._checkpoint.safetensors_files import mapped_tensors
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
-_SAFE = ("model.safetensors", "model.safetensors.index.json")
+_SAFE = (WHOLE, INDEX)
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 #: What newer versions of Transformers write where older ones wrote the file that is asked for.
 INSTEAD = (*_SAFE, _PICKLED[1])
@@ -28,24 +30,42 @@ def read_whole_model(
     ``absent`` if nothing is there.
     """
     names = [path.name, *INSTEAD]
-    if is_of_others and path.name in _PICKLED and importlib.util.find_spec("safetensors"):
+    if is_of_others and path.name in _PICKLED:
         names = [*_SAFE, *names]
-    found = next((file for file in map(path.with_name, names) if file.is_file()), None)
+    places = [path if name == path.name and name not in _SAFE else placed(path.parent, name)
+              for name in names]  # fmt: skip
+    found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise SMPCheckpointError(absent())
-    return _read(found, weights_only=weights_only)
+    return _read(found, path.parent, weights_only=weights_only)
 
 
-def _read(path: Path, *, weights_only: bool) -> Mapping[str, Any]:
-    files = [path]
+def _read(path: Path, folder: Path, *, weights_only: bool) -> Mapping[str, Any]:
     if path.name.endswith(".index.json"):
-        files = _listed_in(path)
+        return _read_shards(path, folder, weights_only=weights_only)
+    return _read_file(path, weights_only=weights_only)
+
+
+def _read_file(path: Path, *, weights_only: bool) -> Mapping[str, Any]:
+    if path.suffix == ".safetensors":
+        return mapped_tensors(path)
+    return _read_pickled(path, weights_only=weights_only)
+
+
+def _read_shards(index: Path, folder: Path, *, weights_only: bool) -> Mapping[str, Any]:
     entries: dict[str, Any] = {}
-    for file in files:
-        if file.suffix == ".safetensors":
-            entries.update(_read_safetensors(file))
-        else:
-            entries.update(_read_pickled(file, weights_only=weights_only))
+    for name, listed in _listed_in(index).items():
+        shard = placed(folder, name)
+        if not shard.is_file():
+            raise SMPCheckpointError(f"{index.name} lists {name}, which is missing in {folder}")
+        found = _read_file(shard, weights_only=weights_only)
+        absent = sorted(listed - found.keys())
+        if absent:
+            raise SMPCheckpointError(
+                f"{index.name} lists {absent[0]} in {name}, which does not have it; the files in "
+                f"{folder} are of several saves: fetch or save all of them again"
+            )
+        entries.update(found)
     return entries
 
 
@@ -58,29 +78,12 @@ def _read_pickled(path: Path, *, weights_only: bool) -> Mapping[str, Any]:
     return entries
 
 
-def _listed_in(index: Path) -> list[Path]:
+def _listed_in(index: Path) -> dict[str, set[str]]:
+    """The names of the tensors in each file."""
+    listed: dict[str, set[str]] = {}
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        files = [index.with_name(name) for name in sorted(names)]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        for name, file in json.loads(index.read_text(encoding="utf-8"))["weight_map"].items():
+            listed.setdefault(index.with_name(file).name, set()).add(name)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise SMPCheckpointError(f"{index} is no index of a model: {error!r}") from error
-    for file in files:
-        if not file.is_file():
-            raise SMPCheckpointError(
-                f"{index.name} lists {file.name}, which is missing in {index.parent}"
-            )
-    return files
-
-
-def _read_safetensors(path: Path) -> Mapping[str, Any]:
-    try:
-        load_file = importlib.import_module("safetensors.torch").load_file
-    except ImportError as error:
-        raise SMPCheckpointError(
-            f"reading {path} takes the package safetensors, which is not installed: "
-            "pip install safetensors"
-        ) from error
-    try:
-        return dict(load_file(path))
-    except Exception as error:
-        raise SMPCheckpointError(f"cannot read {path}: {error}") from error
+    return dict(sorted(listed.items()))

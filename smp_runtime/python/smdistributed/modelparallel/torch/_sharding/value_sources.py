@@ -29,8 +29,8 @@ class ValueSources(TorchDispatchMode):
         for key, tensor in given.items():
             self._note(tensor, self.of(tensor) | {key})
 
-    def of(self, tensor: torch.Tensor) -> frozenset[Any]:
-        """The keys of those that ``tensor`` was computed from."""
+    def of(self, tensor: Any) -> frozenset[Any]:
+        """The keys of those that ``tensor`` was computed from; none for what is no tensor."""
         return self._of.get(id(tensor), frozenset())
 
     def _note(self, tensor: torch.Tensor, sources: frozenset[Hashable]) -> None:
@@ -48,3 +48,15 @@ class ValueSources(TorchDispatchMode):
             if sources and isinstance(leaf, torch.Tensor):
                 self._note(leaf, self.of(leaf) | sources)
         return result
+
+
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for two tensors that are the same elements of the same memory, also where there is no
+    memory yet.
+
+    >>> whole = torch.empty(4, device="meta")
+    >>> place_of(whole) == place_of(whole.chunk(1)[0]), place_of(whole) == place_of(whole[1:])
+    (True, False)
+    """
+    memory = tensor.untyped_storage()._cdata
+    return memory, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,42 +70,50 @@ def sliced_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> dict[
     return {key: slice_of(value, axes.get(key)) for key, value in entries.items()}
 
 
+def plainly_named(
+    entries: Iterable[str], own: Iterable[str], replaced: Mapping[str, Registration]
+) -> dict[str, Registration]:
+    """The replaced modules whose entries have the names from before, and not those of this model,
+    which are ``own``: each is looked at for itself."""
+    keys, names = list(entries), set(own)
+    return {
+        name: registration
+        for name, registration in replaced.items()
+        if not {key for key in keys if key.startswith(_prefix(name))} <= names
+    }
+
+
 def from_plain(
     entries: Mapping[str, Any], own: Iterable[str], replaced: Mapping[str, Registration]
 ) -> dict[str, Any]:
     """A whole state dict under the names of this model.
 
     ``own`` are the names of this model. What is given may have them already, or those of the model
-    as it was before modules were replaced: each replaced module is looked at for itself.
+    as it was before modules were replaced.
     """
-    names = set(own)
-    return _translated(entries, replaced, lambda name, inside: (
-        None if {name + key for key in inside} <= names else replaced[_bare(name)].from_plain
-    ))  # fmt: skip
+    plain = plainly_named(entries, own, replaced)
+    return _translated(entries, {name: one.from_plain for name, one in plain.items()})
 
 
 def to_plain(entries: Mapping[str, Any], replaced: Mapping[str, Registration]) -> dict[str, Any]:
     """A whole state dict of this model under the names that it had before."""
-    return _translated(entries, replaced, lambda name, _: replaced[_bare(name)].to_plain)
+    return _translated(entries, {name: one.to_plain for name, one in replaced.items()})
 
 
-def _bare(prefix: str) -> str:
-    return prefix.removesuffix(".")
+def _prefix(name: str) -> str:
+    return f"{name}." if name else ""
 
 
 def _translated(
-    entries: Mapping[str, Any],
-    replaced: Mapping[str, Registration],
-    choose: Callable[[str, Iterable[str]], Translation | None],
+    entries: Mapping[str, Any], translations: Mapping[str, Translation | None]
 ) -> dict[str, Any]:
     result = dict(entries)
-    for name in replaced:
-        prefix = f"{name}." if name else ""
-        inside = {key[len(prefix) :]: value for key, value in result.items()
-                  if key.startswith(prefix)}  # fmt: skip
-        translate = choose(prefix, inside)
+    for name, translate in translations.items():
         if translate is None:
             continue
+        prefix = _prefix(name)
+        inside = {key[len(prefix) :]: value for key, value in result.items()
+                  if key.startswith(prefix)}  # fmt: skip
         for key in inside:
             del result[prefix + key]
         result.update((prefix + key, value) for key, value in translate(inside).items())
