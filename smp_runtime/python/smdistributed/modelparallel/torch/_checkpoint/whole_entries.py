@@ -65,10 +65,8 @@ def plain_entries(
 
 
 class WholeEntries:
-    """The model's entries, plain and whole. ``layouts`` are those of all pipeline stages.
-
-    Raises SMPCheckpointError for an entry that no tensor is, or that has no values yet.
-    """
+    """The model's entries, plain and whole. ``layouts`` are those of all pipeline stages, ``own``
+    what this rank has."""
 
     def __init__(
         self, model: DistributedModel, layouts: Mapping[str, EntryLayout], own: Mapping[str, Any]
@@ -140,7 +138,7 @@ class WholeEntries:
 def whole_entries(model: DistributedModel, own: Mapping[str, Any]) -> WholeEntries:
     """Those of ``model``, whose ``streamed_entries`` are ``own``. Collective over the pipeline.
 
-    Raises SMPCheckpointError, on all of its ranks, for an entry that is no tensor or has no value.
+    Raises SMPCheckpointError, on all of its ranks, for an entry that is no tensor.
     """
     here = model.entry_layouts()
     told = comm.allgather(here, comm.CommGroup.PP_GROUP) if model.partitioned else [here]
