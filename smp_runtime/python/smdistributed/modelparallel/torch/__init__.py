@@ -28,11 +28,11 @@ verifies; what begins with an underscore is private:
     _metrics      numbers of steps, and the live line
     _annotations  what scripts say of modules: partition, tensor parallelism, delayed creation
     _slices       the tensor-parallel group, and how tensors lie over it
+    _files        files of checkpoints, anybody's, looked at without a job
     amp           mixed precision
     _ranks        this rank among others: groups, barriers and objects, device, log, exit
     _objects      containers and objects as calls between partitions carry them
     _delayed      parameters without storage
-    _files        files of checkpoints, anybody's, looked at without a job
     state_mod     smp.state: settings, model, optimizers; session and engine of this process
     ports         protocols: what lower rooms use of what higher ones make
     exceptions

@@ -23,14 +23,14 @@ from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import (
     finish,
     publish,
 )
-from smdistributed.modelparallel.torch._checkpoint.safetensors_files import (
-    SafetensorsWriter,
-    file_order,
-    require_known_types,
-)
 from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
     WholeEntries,
     whole_entries,
+)
+from smdistributed.modelparallel.torch._files.safetensors_file import (
+    SafetensorsWriter,
+    file_order,
+    require_known_types,
 )
 from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError

@@ -11,7 +11,7 @@ from typing import Any
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object
 from smdistributed.modelparallel.torch._checkpoint.file_splits import INDEX, WHOLE
 from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import placed
-from smdistributed.modelparallel.torch._checkpoint.safetensors_files import mapped_tensors
+from smdistributed.modelparallel.torch._files.safetensors_file import mapped_tensors
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 _SAFE = (WHOLE, INDEX)

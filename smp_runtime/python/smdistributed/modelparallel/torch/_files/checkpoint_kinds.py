@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA, DcpFolder
-from smdistributed.modelparallel.torch._files.safetensors_file import SafetensorsFile
+from smdistributed.modelparallel.torch._files.safetensors_file import facts_of
 from smdistributed.modelparallel.torch._files.torch_file import (
     BadFile,
     TorchFile,
@@ -226,7 +226,7 @@ def _checkpoints_in(folder: Path) -> list[Checkpoint]:
 def check_alone(path: Path) -> str:
     """As Checkpoint.check(), of a file by what it holds."""
     if path.suffix == _SAFE:
-        SafetensorsFile(path)
+        facts_of(path)
         return NO_CHECKSUMS
     if path.suffix == ".json":
         try:
@@ -246,7 +246,7 @@ def check_alone(path: Path) -> str:
 def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
     """Names and facts of what a file of torch.save or of safetensors holds. Raises BadFile."""
     if path.suffix == _SAFE:
-        yield from SafetensorsFile(path).tensors.items()
+        yield from facts_of(path).items()
         return
     with path.open("rb", buffering=0) as file:
         yield from leaves_of(TorchFile(file).content())

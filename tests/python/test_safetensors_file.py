@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._checkpoint.safetensors_files import (
+from smdistributed.modelparallel.torch._files.safetensors_file import (
     SafetensorsWriter,
     file_order,
     mapped_tensors,
@@ -98,7 +98,7 @@ HOSTILE = {
     "another size": ({"a": entry(shape=[3])}, r"8 bytes; F32 of shape \[3\] has 12"),
     "an end before the begin": ({"a": entry(8, 0)}, "-8 bytes"),
     "an end behind the file": (
-        {"a": entry(), "b": entry(8, 16)}, "tensor b ends at byte 16 of 8 that are there; it is cut"
+        {"a": entry(), "b": entry(8, 16)}, "it is cut off: tensor b ends at byte 16 of 8"
     ),
     "an overlap": (
         {"a": entry(0, 8), "b": entry(4, 8, [1])}, "tensor b, from byte 4 on, overlaps tensor a"
