@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/atomic_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -19,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
-constexpr std::int64_t kWritebackBytes = std::int64_t{16} << 20;
+constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
+constexpr std::int64_t kWritebackBytes = std::int64_t{8} << 20;
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int code) {
   throw HostError("cannot {} {}: {}", what, path.string(),
@@ -59,14 +61,18 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> data) {
   SMP_CHECK(draft_.file.is_open(), "{} was written to after its end", path_.string());
-  crc_ = crc32c(crc_, data);
-  bytes_ += static_cast<std::int64_t>(data.size());
-  const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
-  if (const int code = write_all(draft_.file.get(), bytes)) fail("write", path_, code);
-  if (bytes_ - begun_ < kWritebackBytes) return;
-  // The disk works beside the processor, not all of it in the end. What fails is said by fsync.
-  ::sync_file_range(draft_.file.get(), begun_, bytes_ - begun_, SYNC_FILE_RANGE_WRITE);
-  begun_ = bytes_;
+  while (!data.empty()) {
+    const auto part = data.first(std::min(data.size(), kWriteBytes));
+    data = data.subspan(part.size());
+    crc_ = crc32c(crc_, part);  // and then it is in the processor's cache
+    bytes_ += static_cast<std::int64_t>(part.size());
+    const std::string_view bytes(reinterpret_cast<const char*>(part.data()), part.size());
+    if (const int code = write_all(draft_.file.get(), bytes)) fail("write", path_, code);
+    if (bytes_ - begun_ < kWritebackBytes) continue;
+    // The disk works beside the processor, not all of it in the end. What fails is said by fsync.
+    ::sync_file_range(draft_.file.get(), begun_, bytes_ - begun_, SYNC_FILE_RANGE_WRITE);
+    begun_ = bytes_;
+  }
 }
 
 FileDigest AtomicFile::commit() {
