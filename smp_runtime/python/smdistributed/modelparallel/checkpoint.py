@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints without a job: ``python -m smdistributed.modelparallel.checkpoint``."""
+"""Checkpoints without a job: ``python -m smdistributed.modelparallel.checkpoint``, and a writer and
+a reader for ``torch.distributed.checkpoint`` in any script."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Checkpoint, checkpoints_below
+from smdistributed.modelparallel.torch._files.dcp_storage import StorageReader, StorageWriter
 from smdistributed.modelparallel.torch._files.inert_pickle import StandIn, TensorFacts
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch._files.verification import verifications
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+
+__all__ = ["StorageReader", "StorageWriter", "main"]
 
 _PROGRAM = "python -m smdistributed.modelparallel.checkpoint"
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA, DcpFolder
+from smdistributed.modelparallel.torch._files.digests import compare
 from smdistributed.modelparallel.torch._files.safetensors_file import facts_of
 from smdistributed.modelparallel.torch._files.torch_file import (
     BadFile,
@@ -268,16 +269,6 @@ def _compare(manifest: _runtime.Manifest, path: Path) -> None:
     for written in manifest.files:
         if written.name == path.name:
             compare(path, written.bytes, written.crc32c)
-
-
-def compare(path: Path, size: int, crc32c: int) -> None:
-    """Raises BadFile unless a file has the size and the checksum that were written down."""
-    found = path.stat().st_size
-    if found != size:
-        how = "is cut off" if found < size else "is of another save"
-        raise BadFile(f"{how}: it has {found} bytes, and {size} were written")
-    if _runtime.digest_of(path).crc32c != crc32c:
-        raise BadFile("is damaged, or of another save: its checksum is not the one written down")
 
 
 def _gaps(there: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:

@@ -3,25 +3,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import (
     Checkpoint,
     checkpoints_below,
+)
+from smdistributed.modelparallel.torch._files.digests import (
+    DIGESTS,
+    Digests,
     compare,
+    read_digests,
+    write_digests,
 )
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
-DIGESTS = "smp_digests.json"
-_FORMAT = 1
 _READERS = 4  # files at a time: sums and reads hold no interpreter lock
 
 
@@ -117,7 +119,7 @@ def _verify(place: Path, one: Checkpoint, *, record: bool) -> Verification:
     beside = place.with_name(f"{place.name}.{DIGESTS}")
     digests_file = beside if place != one.folder else place / DIGESTS
     try:
-        digests = _read_digests(digests_file)
+        digests = read_digests(digests_file)
     except BadFile as error:
         found.problems.append(f"{digests_file.name} {error}")
         return found
@@ -136,14 +138,13 @@ def _verify(place: Path, one: Checkpoint, *, record: bool) -> Verification:
     if found.is_whole:
         found.problems += one.check_together()
     if record and found.is_whole:
-        _write_digests(digests_file, one)
+        read = [(name, _runtime.digest_of(one.place(name))) for name in one.names]
+        write_digests(digests_file, {name: (one.bytes, one.crc32c) for name, one in read})
         found.notes.append(f"sizes and checksums are in {digests_file.name} now")
     return found
 
 
-def _verify_file(
-    one: Checkpoint, name: str, digests: dict[str, tuple[int, int]]
-) -> tuple[int, str, str]:
+def _verify_file(one: Checkpoint, name: str, digests: Digests) -> tuple[int, str, str]:
     """Size, problem and note."""
     path = one.place(name)
     try:
@@ -160,26 +161,3 @@ def _verify_file(
         return 0, str(error), ""
     except OSError as error:
         return 0, f"cannot be read: {error.strerror}", ""
-
-
-def _read_digests(file: Path) -> dict[str, tuple[int, int]]:
-    if not file.is_file():
-        return {}
-    try:
-        read: Any = json.loads(file.read_text(encoding="utf-8"))
-        if read["format"] != _FORMAT:
-            raise BadFile(f"has format {read['format']}; this version reads {_FORMAT}")
-        return {name: (int(one["bytes"]), int(one["crc32c"], 16))
-                for name, one in read["files"].items()}  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, BadFile):
-            raise
-        raise BadFile(f"is damaged: {error!r}") from error
-
-
-def _write_digests(file: Path, one: Checkpoint) -> None:
-    files = {name: _runtime.digest_of(one.place(name)) for name in one.names}
-    listed = {name: {"bytes": digest.bytes, "crc32c": f"{digest.crc32c:08x}"}
-              for name, digest in files.items()}  # fmt: skip
-    text = json.dumps({"format": _FORMAT, "files": listed}, indent=1)
-    _runtime.write_file(file, text + "\n")
