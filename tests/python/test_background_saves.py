@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from torch import nn
 
 SCRIPT = """
-import resource, sys, torch
+import os, resource, sys, torch
 import smdistributed.modelparallel.torch as smp
 smp.init()
 model = smp.DistributedModel(torch.nn.Linear(1000, 1000))
@@ -27,6 +27,12 @@ if "several" in sys.argv:
             model.get_module().weight.fill_(step)
         smp.save_checkpoint(sys.argv[1], f"s{step}", blocking=False)
     raise SystemExit
+if "forks" in sys.argv:
+    smp.save_checkpoint(sys.argv[1], "zero", blocking=False)
+    child = os.fork()
+    if child == 0:
+        sys.exit()  # as the interpreter ends
+    assert os.waitpid(child, 0)[1] == 0
 if "fails" in sys.argv:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 smp.save_checkpoint(sys.argv[1], "one", blocking=False)
@@ -161,6 +167,12 @@ def run(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_end_of_the_script_waits_for_it(tmp_path: Path) -> None:
     assert run(tmp_path).returncode == 0
+    assert (tmp_path / "newest").read_text() == "one_partial"
+
+
+def test_a_forked_child_has_no_part_in_it(tmp_path: Path) -> None:
+    ended = run(tmp_path, "forks")
+    assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "newest").read_text() == "one_partial"
 
 

@@ -3,28 +3,39 @@
 
 #include <utility>
 
+#include <unistd.h>
+
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::checkpoint {
 
 BackgroundSaves::BackgroundSaves(session::Session& session, int limit)
-    : session_(session), limit_(static_cast<std::size_t>(limit)) {}
+    : session_(session), limit_(static_cast<std::size_t>(limit)), process_(getpid()) {}
+
+BackgroundSaves::~BackgroundSaves() {
+  // There is no such thread in a child, and its lock may be held for ever.
+  if (getpid() == process_) {
+    close();
+  } else {
+    static_cast<void>(shared_.release());
+  }
+}
 
 void BackgroundSaves::close() {
   {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
+    const std::lock_guard lock(shared_->mutex);
+    shared_->ends = true;
   }
-  changed_.notify_all();
-  if (rounds_) rounds_->stop();
-  if (thread_.joinable()) thread_.join();
-  jobs_.clear();
+  shared_->changed.notify_all();
+  if (shared_->rounds) shared_->rounds->stop();
+  if (shared_->thread.joinable()) shared_->thread.join();
+  shared_->jobs.clear();
 }
 
 bool BackgroundSaves::are_under_way() {
-  const std::lock_guard lock(mutex_);
-  return !jobs_.empty();
+  const std::lock_guard lock(shared_->mutex);
+  return !shared_->jobs.empty();
 }
 
 void BackgroundSaves::await_room() { await_fewer_than(limit_); }
@@ -32,9 +43,9 @@ void BackgroundSaves::await_room() { await_fewer_than(limit_); }
 void BackgroundSaves::wait() { await_fewer_than(1); }
 
 void BackgroundSaves::await_fewer_than(std::size_t count) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.size() < count; });
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [&] { return shared_->jobs.size() < count; });
+  if (shared_->failure) std::rethrow_exception(std::exchange(shared_->failure, nullptr));
 }
 
 void BackgroundSaves::add(std::shared_ptr<CheckpointSave> save,
@@ -42,24 +53,24 @@ void BackgroundSaves::add(std::shared_ptr<CheckpointSave> save,
                           std::function<void(CheckpointSave&)> publish) {
   for (const auto& file : files) file->wait();
   memory_->trim();  // of what was kept: this state has other sizes
-  if (!rounds_) rounds_.emplace(session_, "background saves");
+  if (!shared_->rounds) shared_->rounds.emplace(session_, "background saves");
   save->meet_by([this](const std::string& what, const std::string& text) {
-    return rounds_->all_gather(what, text);
+    return shared_->rounds->all_gather(what, text);
   });
   {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back({std::move(save), std::move(files), std::move(publish)});
+    const std::lock_guard lock(shared_->mutex);
+    shared_->jobs.push_back({std::move(save), std::move(files), std::move(publish)});
   }
-  changed_.notify_all();
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  shared_->changed.notify_all();
+  if (!shared_->thread.joinable()) shared_->thread = std::thread([this] { run(); });
 }
 
 void BackgroundSaves::run() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(shared_->mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
-    if (ends_) return;
-    Job& job = jobs_.front();  // others are added behind it
+    shared_->changed.wait(lock, [&] { return shared_->ends || !shared_->jobs.empty(); });
+    if (shared_->ends) return;
+    Job& job = shared_->jobs.front();  // others are added behind it
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -69,9 +80,9 @@ void BackgroundSaves::run() {
       SMP_LOG(error, "{}", transport::error_text(failure));
     }
     lock.lock();
-    if (!failure_) failure_ = failure;
-    jobs_.pop_front();
-    changed_.notify_all();
+    if (!shared_->failure) shared_->failure = failure;
+    shared_->jobs.pop_front();
+    shared_->changed.notify_all();
   }
 }
 

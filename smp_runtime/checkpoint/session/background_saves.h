@@ -25,7 +25,8 @@ class BackgroundSaves {
  public:
   /// At most `limit` saves are under way. The session has to outlive this.
   BackgroundSaves(session::Session& session, int limit);
-  ~BackgroundSaves() { close(); }
+  /// Calls close(). A forked child leaves all of it to the parent.
+  ~BackgroundSaves();
   BackgroundSaves(const BackgroundSaves&) = delete;
   BackgroundSaves& operator=(const BackgroundSaves&) = delete;
 
@@ -51,20 +52,26 @@ class BackgroundSaves {
     std::function<void(CheckpointSave&)> publish;
   };
 
+  /// What the thread uses, too.
+  struct Shared {
+    std::optional<StoreRounds> rounds;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;  ///< the first is being written
+    std::exception_ptr failure;
+    bool ends = false;
+    std::thread thread;
+  };
+
   void await_fewer_than(std::size_t count);
   void run();
   void write(Job& job);
 
   session::Session& session_;
   const std::size_t limit_;
+  const int process_;
   const std::shared_ptr<SnapshotMemory> memory_ = std::make_shared<SnapshotMemory>();
-  std::optional<StoreRounds> rounds_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;  ///< the first is being written
-  std::exception_ptr failure_;
-  bool ends_ = false;
-  std::thread thread_;
+  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
 };
 
 }  // namespace smp::checkpoint
