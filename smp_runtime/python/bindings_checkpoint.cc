@@ -207,7 +207,7 @@ void bind_checkpoint(py::module_& module) {
       .def("close", &BackgroundSaves::close, without_gil, "Gives up what is not published.")
       .def_property_readonly(
           "memory_bytes", [](const BackgroundSaves& saves) { return saves.memory()->bytes(); },
-          "Host memory of all copies, and of those that are kept for the next.");
+          "Bytes of all copies, and of those that are kept for the next.");
 }
 
 }  // namespace smp::python

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory for copies of state, which are written while training goes on.
+// Memory for copies of state, which are written while training goes on.
 #pragma once
 
 #include <cstddef>

@@ -744,7 +744,7 @@ class BackgroundSaves:
     def are_under_way(self) -> bool: ...
     @property
     def memory_bytes(self) -> int:
-        """Host memory of all copies, and of those that are kept for the next."""
+        """Bytes of all copies, and of those that are kept for the next."""
 
 class OwnedPiece:
     """A stretch of this rank's masters that belongs to one parameter. [elements]"""

@@ -15,7 +15,7 @@ from typing import Any
 
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Checkpoint, checkpoints_below
 from smdistributed.modelparallel.torch._files.dcp_storage import StorageReader, StorageWriter
-from smdistributed.modelparallel.torch._files.inert_pickle import StandIn, TensorFacts
+from smdistributed.modelparallel.torch._files.inert_pickle import InertObject, TensorFacts
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch._files.verification import verifications
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
@@ -91,7 +91,7 @@ def _described(one: Checkpoint) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(value, TensorFacts):
             yield name, {"dtype": value.dtype, "shape": list(value.shape),
                          "elements": value.elements}  # fmt: skip
-        elif isinstance(value, StandIn):
+        elif isinstance(value, InertObject):
             yield name, {"class": value.name}
         else:
             text = repr(value)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from smdistributed.modelparallel.torch._files.inert_pickle import (
     BadPickle,
-    StandIn,
+    InertObject,
     TensorFacts,
     read_inert,
 )
@@ -48,7 +48,7 @@ class DcpFolder:
         try:
             with (self.folder / METADATA).open("rb") as file:
                 metadata = read_inert(file)
-            if not isinstance(metadata, StandIn):
+            if not isinstance(metadata, InertObject):
                 raise BadPickle("its pickle holds something else")
             self._take(metadata)
         except BadFile:
@@ -58,7 +58,7 @@ class DcpFolder:
         except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
             raise BadFile(f"is no .metadata of DCP that this version knows: {error!r}") from error
 
-    def _take(self, metadata: StandIn) -> None:
+    def _take(self, metadata: InertObject) -> None:
         boxes: dict[tuple[str, _Place], TensorFacts] = {}
         for entry, one in metadata.field("state_dict_metadata").items():
             if not one.name.endswith(".TensorStorageMetadata"):
@@ -130,7 +130,7 @@ class DcpFolder:
         return archive.has_checksums
 
 
-def _dtype_of(properties: StandIn) -> str:
+def _dtype_of(properties: InertObject) -> str:
     # TensorProperties gives its state as a tuple, which begins with the type.
     return str(properties.state[0])
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pickles of anybody as what they describe: nothing that they name is imported or called.
 
-A class or function of the file becomes a stand-in, which keeps what it was made of; tensors become
-their facts. Torch's own reader makes the tensors, so it needs their bytes, and refuses whole files
-for one object of another class.
+A class or function of the file becomes an inert object, which keeps what it was made of; tensors
+become their facts. Torch's own reader makes the tensors, so it needs their bytes, and refuses whole
+files for one object of another class.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class StorageFacts:
     elements: int
 
 
-class StandIn:
-    """An object of the class ``name``, or the result of that function."""
+class InertObject:
+    """In place of an object of the class ``name``, or of what that function returns."""
 
     name = ""
 
@@ -69,7 +69,7 @@ class StandIn:
         self.args, self.kwargs = args, kwargs
         self.state: Any = None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> StandIn:
+    def __new__(cls, *args: Any, **kwargs: Any) -> InertObject:
         made = super().__new__(cls)
         made.args, made.kwargs, made.state = args, kwargs, None
         return made
@@ -141,7 +141,7 @@ def _meaning(module: str, name: str) -> Any:
         return name
     if (module, name) in _PLAIN:
         return _PLAIN[module, name]
-    return type(name.rpartition(".")[2], (StandIn,), {"name": f"{module}.{name}"})
+    return type(name.rpartition(".")[2], (InertObject,), {"name": f"{module}.{name}"})
 
 
 class _Dict(dict[Any, Any]):
