@@ -146,7 +146,7 @@ def _verify(place: Path, one: Checkpoint, *, record: bool) -> Verification:
 
 def _verify_file(one: Checkpoint, name: str, digests: Digests) -> tuple[int, str, str]:
     """Size, problem and note."""
-    path = one.place(name)
+    path, size = one.place(name), 0
     try:
         if path.exists() and not path.is_file():
             return 0, "is no file", ""
@@ -158,6 +158,6 @@ def _verify_file(one: Checkpoint, name: str, digests: Digests) -> tuple[int, str
     except FileNotFoundError:
         return 0, "is missing", ""
     except BadFile as error:
-        return 0, str(error), ""
+        return size, str(error), ""
     except OSError as error:
-        return 0, f"cannot be read: {error.strerror}", ""
+        return size, f"cannot be read: {error.strerror}", ""
