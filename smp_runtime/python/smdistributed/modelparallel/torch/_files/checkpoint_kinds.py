@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA, DcpFolder
-from smdistributed.modelparallel.torch._files.digests import compare
+from smdistributed.modelparallel.torch._files.digests import Digests, compare
 from smdistributed.modelparallel.torch._files.safetensors_file import facts_of
 from smdistributed.modelparallel.torch._files.torch_file import (
     BadFile,
@@ -69,7 +69,8 @@ class Parts(Checkpoint):
         self._manifest: _runtime.Manifest | None = None
         if MANIFEST in files:
             self._manifest = _runtime.Manifest.read(folder / MANIFEST)
-            files = [digest.name for digest in self._manifest.files]
+            self._digests = _digests_of(self._manifest)
+            files = list(self._digests)
         super().__init__(folder, [name for name in files if not name.startswith(".")])
 
     @property
@@ -83,7 +84,7 @@ class Parts(Checkpoint):
     def check(self, name: str) -> str:
         if self._manifest is None:
             return super().check(name)
-        _compare(self._manifest, self.place(name))
+        compare(self.place(name), *self._digests[name])
         return ""
 
     def check_together(self) -> Iterator[str]:
@@ -110,7 +111,8 @@ class Whole(Checkpoint):
     def __init__(self, root: Path, tag: str) -> None:
         self._tag, self._root = tag, root
         self._manifest = _runtime.Manifest.read(_runtime.locate(root, tag, f"{tag}.{MANIFEST}"))
-        super().__init__(root, [digest.name for digest in self._manifest.files])
+        self._digests = _digests_of(self._manifest)
+        super().__init__(root, list(self._digests))
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -120,7 +122,7 @@ class Whole(Checkpoint):
         return _runtime.locate(self._root, self._tag, name)
 
     def check(self, name: str) -> str:
-        _compare(self._manifest, self.place(name))
+        compare(self.place(name), *self._digests[name])
         return ""
 
 
@@ -132,13 +134,11 @@ class Dcp(Checkpoint):
             self._read = DcpFolder(folder)
         except BadFile as error:
             raise BadFile(f"{METADATA} {error}") from error
-        super().__init__(folder, list(self._read.files()))
+        self._pieces = self._read.files()
+        super().__init__(folder, list(self._pieces))
 
     def check(self, name: str) -> str:
-        pieces = self._read.files()[name]
-        if self._read.check_file(name, pieces):
-            return ""
-        return NO_CHECKSUMS
+        return "" if self._read.check_file(name, self._pieces[name]) else NO_CHECKSUMS
 
     def entries(self) -> Iterator[tuple[str, Any]]:
         yield from self._read.tensors.items()
@@ -265,10 +265,8 @@ def leaves_of(content: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix.removesuffix("."), content
 
 
-def _compare(manifest: _runtime.Manifest, path: Path) -> None:
-    for written in manifest.files:
-        if written.name == path.name:
-            compare(path, written.bytes, written.crc32c)
+def _digests_of(manifest: _runtime.Manifest) -> Digests:
+    return {file.name: (file.bytes, file.crc32c) for file in manifest.files}
 
 
 def _gaps(there: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pickles of anybody as what they describe: nothing that they name is imported or called.
 
-A class or function of the file becomes an inert object, which keeps what it was made of; tensors
+A class or function of the file becomes an inert object, which keeps its attributes; tensors
 become their facts. Torch's own reader makes the tensors, so it needs their bytes, and refuses whole
 files for one object of another class.
 """
@@ -64,15 +64,10 @@ class InertObject:
     """In place of an object of the class ``name``, or of what that function returns."""
 
     name = ""
+    state: Any = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.args, self.kwargs = args, kwargs
-        self.state: Any = None
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> InertObject:
-        made = super().__new__(cls)
-        made.args, made.kwargs, made.state = args, kwargs, None
-        return made
+    def __new__(cls, *_: Any, **__: Any) -> InertObject:
+        return super().__new__(cls)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
