@@ -20,7 +20,6 @@
 #include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/log.h"
 
 namespace smp {
 namespace {
