@@ -81,6 +81,15 @@ VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
 
+def python(group: Group) -> Count:
+    group.environment |= PACKAGE | {"OMP_NUM_THREADS": "1"}
+    return group.pytest("tests/python")
+
+
+def cpp(group: Group) -> Count:
+    return group.pytest("tests/cpp")
+
+
 def mpi(group: Group) -> Count:
     group.environment |= PACKAGE
     return group.pytest("tests/mpi", "-m", "not thorough and not long")
@@ -291,7 +300,8 @@ def cold(group: Group) -> Count:
 
 def documents(group: Group) -> Count:
     group.require("ci/docs")
-    return labelled("documents")(group)
+    group.environment["SMP_TRAIN"] = f"{ROOT}/build/release/bin/train"
+    return group.pytest("tests/documents", *(f"--ignore={page}" for page in PAGES))
 
 
 # Steps that no test can do without; they count only when they fail.
@@ -327,7 +337,7 @@ HERE = {
     "golden": labelled("golden", CPUS),
     "launcher": labelled("launcher", CPUS),
     "mpi": mpi,
-    "python": labelled("python"),
+    "python": python,
     "examples": examples,
     "gpu": labelled("gpu"),
 }
@@ -336,7 +346,7 @@ ALL = HERE | {
     "image": image,
     "thorough": thorough,
     "documents": documents,
-    "cpp": labelled("cpp"),
+    "cpp": cpp,
     "differential": differential,
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),
