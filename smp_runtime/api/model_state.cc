@@ -64,7 +64,8 @@ std::vector<at::Tensor> ModelState::whole_values(bool frozen_only) const {
   for (std::size_t unit = 0; unit < layouts.size(); ++unit) {
     const auto first = static_cast<std::size_t>(layouts[unit].parameters.front().parameter);
     if (frozen_only && parameters_[first].tensor.requires_grad()) continue;
-    const std::vector<at::Tensor> whole = store_->whole_unit(static_cast<int>(unit));
+    const std::vector<at::Tensor> whole =
+        store_->whole_unit(static_cast<int>(unit), store_->masters());
     for (std::size_t index = 0; index < whole.size(); ++index) {
       values.at(static_cast<std::size_t>(layouts[unit].parameters[index].parameter)) = whole[index];
     }

@@ -197,7 +197,9 @@ void bind_sharding(py::module_& module) {
       .def("zero_gradients", &ParameterStore::zero_gradients)
       .def("publish", &ParameterStore::publish, no_gil())
       .def("accept_writes", &ParameterStore::accept_writes)
-      .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), no_gil())
+      .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), py::arg("arenas"), no_gil())
+      .def("master_type", &ParameterStore::master_type, py::arg("parameter"),
+           "Type of the master of a parameter, alike on all ranks.")
       .def("assign", &ParameterStore::assign, py::arg("parameter"), py::arg("value"), no_gil())
       .def("use", &use_of)
       .def("traffic", &traffic_of)

@@ -115,14 +115,13 @@ struct ParameterStore::State final : ValueReader {
 
   ShardedUnit& at(int number) { return units.at(static_cast<std::size_t>(number)); }
 
-  /// [padded] on every rank of the shard group. Collective.
-  at::Tensor gathered_masters(int number) {
+  /// [padded] on every rank of the shard group, of the unit's `shard` [shard]. Collective.
+  at::Tensor gathered(int number, const at::Tensor& shard) {
     ShardedUnit& unit = at(number);
-    if (unit.layout.degree == 1) return unit.master;
-    at::Tensor whole = at::empty({unit.layout.padded}, unit.master.options());
-    ShardExchange& exchange = *unit.group.exchange;
-    auto pending = exchange.start_gather(number, whole, unit.master.contiguous());
-    exchange.wait(pending);
+    if (unit.layout.degree == 1) return shard;
+    at::Tensor whole = at::empty({unit.layout.padded}, shard.options());
+    auto pending = unit.group.exchange->start_gather(number, whole, shard.contiguous());
+    unit.group.exchange->wait(pending);
     return whole;
   }
 
@@ -305,17 +304,17 @@ void ParameterStore::accept_writes() {
   }
 }
 
-std::vector<at::Tensor> ParameterStore::whole_unit(int number) {
+std::vector<at::Tensor> ParameterStore::whole_unit(int number,
+                                                   const std::vector<at::Tensor>& arenas) {
   const at::NoGradGuard no_grad;
   const ShardedUnit& unit = state_->at(number);
-  const at::Tensor whole = state_->gathered_masters(number);
+  const at::Tensor whole = state_->gathered(
+      number, arenas.at(unit.arena).narrow(0, unit.arena_offset, unit.master.numel()));
   std::vector<at::Tensor> values;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     const PlacedParameter& placed = unit.layout.parameters[index];
-    values.push_back(whole.narrow(0, placed.offset, placed.elements)
-                         .view(unit.parameters[index].tensor.sizes())
-                         .cpu()
-                         .clone());
+    const at::IntArrayRef sizes = unit.parameters[index].tensor.sizes();
+    values.push_back(whole.narrow(0, placed.offset, placed.elements).view(sizes).cpu().clone());
   }
   return values;
 }
@@ -337,7 +336,8 @@ void ParameterStore::copy_even_shares(const std::vector<int>& parameters,
       return wanted.contains(placed.parameter);
     };
     if (std::ranges::none_of(all, is_wanted)) continue;
-    const at::Tensor whole = state_->gathered_masters(static_cast<int>(number));
+    const int unit = static_cast<int>(number);
+    const at::Tensor whole = state_->gathered(unit, state_->at(unit).master);
     for (const PlacedParameter& placed : all) {
       if (!is_wanted(placed)) continue;
       const EvenShare share = state_->share_of(placed.parameter);

@@ -138,8 +138,9 @@ class ParameterStore {
   /// Accepts what was written so far into parameters that are gathered for good: it is no mistake.
   /// It is lost at the next publish() unless assign() takes it.
   void accept_writes();
-  /// Whole values of one unit's parameters, in order, on the CPU: of the masters. Collective.
-  std::vector<at::Tensor> whole_unit(int unit);
+  /// Whole values of one unit's parameters, in order, on the CPU: of `arenas`, which are laid out
+  /// as masters() are and have a type on all ranks. Collective.
+  std::vector<at::Tensor> whole_unit(int unit, const std::vector<at::Tensor>& arenas);
   /// Type of the master of a parameter, alike on all ranks.
   [[nodiscard]] at::ScalarType master_type(int parameter) const;
   /// This rank's even share (see even_share) of the master of a parameter.

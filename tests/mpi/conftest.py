@@ -22,6 +22,7 @@ os.environ.setdefault("OMPI_MCA_btl", "^openib,ofi")
 # ci/test does not. Each part of the library is in what is left, too.
 THOROUGH = {
     "test_assignments",
+    "test_dcp",
     "test_determinism",
     "test_direct_exchange",
     "test_frameworks",

@@ -94,13 +94,13 @@ def train_and_save(
     model, optimizer = wrapped(kind, delayed=delayed)
     train(model, optimizer, range(STEPS))
     made: list[Any] = []
-    plain = pretrained_models.whole_entries
-    pretrained_models.whole_entries = lambda *given: made.append(plain(*given)) or made[0]
+    plain = pretrained_models.WholeEntries
+    pretrained_models.WholeEntries = lambda *given: made.append(plain(*given)) or made[0]
     piece, comm._PIECE_BYTES = comm._PIECE_BYTES, 1000  # so that a tensor is several
     try:
         smp.save_pretrained(model, folder, size)
     finally:
-        pretrained_models.whole_entries, comm._PIECE_BYTES = plain, piece
+        pretrained_models.WholeEntries, comm._PIECE_BYTES = plain, piece
     entries = made[0]
     largest_tensor = max(one.like.nbytes for one in entries.entries.values())
     state = model.plain_state_dict()

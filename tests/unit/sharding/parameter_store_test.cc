@@ -56,7 +56,8 @@ struct Stored {
   std::vector<at::Tensor> whole() {
     std::vector<at::Tensor> values(parameters.size());
     for (std::size_t unit = 0; unit < store->layouts().size(); ++unit) {
-      const std::vector<at::Tensor> of_unit = store->whole_unit(static_cast<int>(unit));
+      const std::vector<at::Tensor> of_unit =
+          store->whole_unit(static_cast<int>(unit), store->masters());
       const auto& placed = store->layouts()[unit].parameters;
       for (std::size_t i = 0; i < placed.size(); ++i) {
         values[static_cast<std::size_t>(placed[i].parameter)] = of_unit[i];

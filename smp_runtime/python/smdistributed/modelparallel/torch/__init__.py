@@ -71,6 +71,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
+from smdistributed.modelparallel.torch._checkpoint.dcp_models import load_dcp, save_dcp
 from smdistributed.modelparallel.torch._checkpoint.pretrained_models import save_pretrained
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._checkpoint.snapshots import wait_for_saves
@@ -179,6 +180,7 @@ __all__ = [
     "is_initialized",
     "is_tracing",
     "load",
+    "load_dcp",
     "local_rank",
     "local_size",
     "memory_summary",
@@ -199,6 +201,7 @@ __all__ = [
     "resume_from_checkpoint",
     "save",
     "save_checkpoint",
+    "save_dcp",
     "save_pretrained",
     "send",
     "set_activation_checkpointing",

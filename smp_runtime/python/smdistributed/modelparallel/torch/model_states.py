@@ -187,17 +187,26 @@ class ModelStates(ModelViews):
 
         return UnitEntries(module, self.sharded, state_dict)
 
-    def entry_layouts(self) -> dict[str, EntryLayout]:
+    def entry_layouts(self, *, of_masters: bool = False) -> dict[str, EntryLayout]:
         """How each entry lies over the ranks, as far as this one knows: of those of other
-        partitions hooks may have changed shape and type there. For the library's own modules."""
+        partitions hooks may have changed shape and type there. ``of_masters``: of parameters that
+        no hook has changed the layouts of what the optimizer steps. For the library's own
+        modules."""
         module, ownership, entries = self.get_module(), self._ownership, self._module_entries()
         axes = axes_of(module)
+        masters: dict[str, torch.dtype] = {}
+        if of_masters and self.sharded is not None:
+            own = zip(self.sharded.names, self.sharded.shapes, strict=True)
+            masters = {name: self.sharded.store.master_type(number)
+                       for number, (name, shape) in enumerate(own)
+                       if name in entries and entries[name].shape == shape}  # fmt: skip
         return {
             key: EntryLayout(
                 shape=shape,
-                dtype=None if shape is None else entries[key].dtype,
+                dtype=None if shape is None else masters.get(key, entries[key].dtype),
                 stage=0 if ownership is None else ownership.of_entry(module, key),
                 axis=axes.get(key),
+                master=key in masters,
             )
             for key, shape in whole_shapes(shapes_of(entries), axes).items()
         }
@@ -253,22 +262,35 @@ class ModelStates(ModelViews):
     ) -> Any:
         """The same of what lies at ``where``, with which errors begin. ``tied_once``: of the names
         of a tied parameter one is enough. Of a full one only what this rank needs is looked at."""
+        if not state_dict.get(PARTIAL_KEY, False):
+            whole = {key: value for key, value in state_dict.items() if key != PARTIAL_KEY}
+            return self.load_own(self.own_entries(whole, tied_once=tied_once), where, strict)
         entries = merged_entries([state_dict])
-        partial = bool(state_dict.get(PARTIAL_KEY, False))
-        if partial and ranks.pp_size() > 1 and not same_partition_load:
+        if ranks.pp_size() > 1 and not same_partition_load:
             entries = merged_entries(comm.allgather(to_cpu(entries), comm.CommGroup.PP_GROUP))
-        module = self.get_module()
-        if partial:
-            self.check_entries(shapes_of(entries), where, strict, only_local=same_partition_load)
-        else:
-            plain = plainly_named(entries, self._module_entries(), self._replaced)
-            tied = tied_names(module) if tied_once else {}
-            own = OwnEntries(
-                entries, lambda some: from_plain(some, (), plain), axes_of(module), tied
-            )
-            self.check_entries(own.shapes, where, strict, whole=True)
-            return self.load_slices(own)
+        self.check_entries(shapes_of(entries), where, strict, only_local=same_partition_load)
         return self.load_slices(entries)
+
+    def own_entries(
+        self,
+        whole: Mapping[str, Any],
+        likes: Mapping[str, torch.Tensor] | None = None,
+        *,
+        tied_once: bool,
+    ) -> OwnEntries:
+        """Whole values under names of this model or of the plain one, as this rank has them; see
+        ``OwnEntries``. For the library's own modules."""
+        module = self.get_module()
+        plain = plainly_named(whole, self._module_entries(), self._replaced)
+        tied = tied_names(module) if tied_once else {}
+        return OwnEntries(
+            whole, lambda some: from_plain(some, (), plain), axes_of(module), tied, likes
+        )
+
+    def load_own(self, own: OwnEntries, where: str, strict: bool) -> Any:
+        """Loads these, which lie at ``where``, unless they are another model's."""
+        self.check_entries(own.shapes, where, strict, whole=True)
+        return self.load_slices(own)
 
     def check_entries(
         self,

@@ -25,7 +25,8 @@ from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import (
 )
 from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
     WholeEntries,
-    whole_entries,
+    check_model,
+    whole_layouts,
 )
 from smdistributed.modelparallel.torch._files.safetensors_file import (
     SafetensorsWriter,
@@ -81,21 +82,29 @@ def save_pretrained(
         own = model.streamed_entries()
     _require_alike(limit)
     with agreement(_SAVE):
-        entries = whole_entries(model, own)
-        likes = {name: one.like for name, one in entries.entries.items()}
+        entries = WholeEntries(_SAVE, model, whole_layouts(model), own)
+        likes = {name: one.like for name, one in entries.entries.items()
+                 if name not in model.plain.unsaved}  # fmt: skip
         require_known_types(likes)
     split = split_into_files(likes, limit)
     with checkpoint_save(folder, NAME, _SAVE) as save:
         with agreement(_SAVE):
             if ranks.rank() == 0:
                 finish(folder)
-                _write_texts(save, model, split, entries.parameters)
+                _write_texts(save, model, split, _parameter_count(model, entries))
         for file in split.files:
             with agreement(_SAVE):  # so that ranks with nothing to send wait for one file, not all
                 _write_shard(save, file, split, entries)
         if ranks.rank() == 0:
             publish(save.folder, folder)
     state.reports.event("checkpoint", f"{folder}, {time.monotonic() - begin:.1f} s")
+
+
+def _parameter_count(model: DistributedModel, entries: WholeEntries) -> int:
+    """Elements of the plain model's parameters."""
+    own = dict(model.named_parameters())
+    return sum(one.like.numel() for one in entries.entries.values()
+               if any(source in own for source in one.sources))  # fmt: skip
 
 
 def _write_texts(
@@ -143,10 +152,7 @@ def _write_shard(
 
 
 def _checked_folder(model: DistributedModel, path: str | os.PathLike[str]) -> Path:
-    if not isinstance(model, DistributedModel):
-        raise SMPValidationError(
-            f"{_SAVE} got {type(model).__name__}; expected a smp.DistributedModel"
-        )
+    check_model(_SAVE, model)
     if not isinstance(path, (str, os.PathLike)):
         raise SMPValidationError(f"{_SAVE} got {type(path).__name__}; expected a folder's path")
     folder = Path(path)
@@ -154,12 +160,6 @@ def _checked_folder(model: DistributedModel, path: str | os.PathLike[str]) -> Pa
         raise SMPCheckpointError(
             f"{_SAVE} got {folder}, which is a file; expected a folder, or a path where one can be "
             "made"
-        )
-    module = model.get_module()
-    if not model.partitioned and any(p.is_meta for p in (*module.parameters(), *module.buffers())):
-        raise SMPCheckpointError(
-            f"{_SAVE} finds no values: the model's parameters are delayed, and get them in the "
-            "first step; save it after that"
         )
     return folder
 

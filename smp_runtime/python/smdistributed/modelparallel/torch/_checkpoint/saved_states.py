@@ -20,8 +20,9 @@ from smdistributed.modelparallel.torch._checkpoint.resharded_parts import (
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._slices.parameter_slices import slice_of
+from smdistributed.modelparallel.torch._state.joint_states import state_dict_of
 from smdistributed.modelparallel.torch._state.model_names import first_names
-from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, state_dict_of
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
 from smdistributed.modelparallel.torch._state.shard_states import check_same_model, restore_shards
 from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,

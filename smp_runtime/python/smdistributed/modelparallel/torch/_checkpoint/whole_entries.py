@@ -11,12 +11,11 @@ import torch
 
 from smdistributed.modelparallel.torch._checkpoint.saved_states import with_tied
 from smdistributed.modelparallel.torch._ranks import comm, ranks
-from smdistributed.modelparallel.torch._sharding.unit_entries import UnitEntries
 from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources, place_of
 from smdistributed.modelparallel.torch._slices.parameter_slices import whole_of
 from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
-from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.ports import Translation
 
@@ -38,53 +37,60 @@ def plain_entries(
     tied: Mapping[str, str],
     to_plain: Translation,
     order: Iterable[str],
-) -> dict[str, PlainEntry]:
+) -> tuple[dict[str, PlainEntry], dict[str, str]]:
     """What ``to_plain`` makes of entries like ``likes``, in the order of the names ``order``; a
-    parameter with several names, which ``tied`` gives with the first one, under one of them.
+    parameter with several names, which ``tied`` gives with the first one, under one of them. Then
+    the other names, each with that.
 
     >>> like = torch.empty(2, device="meta")
-    >>> made = plain_entries({"a": like}, {"b": "a"}, dict, ["b", "a"])
-    >>> [(name, one.sources, one.is_source) for name, one in made.items()]
-    [('b', ('a',), True)]
+    >>> made, others = plain_entries({"a": like}, {"b": "a"}, dict, ["b", "a"])
+    >>> [(name, one.sources, one.is_source) for name, one in made.items()], others
+    ([('b', ('a',), True)], {'a': 'b'})
     """
     with ValueSources(likes) as sources:
         made = to_plain(with_tied(likes, tied))
     names = [*(name for name in order if name in made), *made]
     given = {place_of(like) for like in likes.values()}
     number = {source: place for place, source in enumerate(likes)}
-    seen = set[Any]()
+    seen: dict[Any, str] = {}
     found: dict[str, PlainEntry] = {}
+    others: dict[str, str] = {}
     for name in dict.fromkeys(names):
         value = made[name]
         place = place_of(value)
-        if place not in seen:
-            seen.add(place)
+        first = seen.setdefault(place, name)
+        if first == name:
             ordered = tuple(sorted(sources.of(value), key=number.__getitem__))
             found[name] = PlainEntry(value, ordered, place in given)
-    return found
+        else:
+            others[name] = first
+    return found, others
 
 
 class WholeEntries:
-    """The model's entries, plain and whole. ``layouts`` are those of all pipeline stages, ``own``
-    what this rank has."""
+    """Values by the model's names, plain and whole: its entries, or what is kept for each.
+    ``layouts`` are those of all pipeline stages, ``own`` what this rank has; errors begin with
+    ``what``."""
 
     def __init__(
-        self, model: DistributedModel, layouts: Mapping[str, EntryLayout], own: Mapping[str, Any]
+        self,
+        what: str,
+        model: DistributedModel,
+        layouts: Mapping[str, EntryLayout],
+        own: Mapping[str, Any],
     ) -> None:
-        self._layouts, self._own = layouts, own
+        self._what, self._layouts, self._own = what, layouts, own
         self._here = ranks.pp_rank() if model.partitioned else 0
         self._tied = {name: first for name, first in tied_names(model.get_module()).items()
                       if name in layouts and first in layouts}  # fmt: skip
         translations = model.translations()
         self._to_plain: Translation = translations[0][0] if translations else dict
         likes = {name: one.like() for name, one in layouts.items() if name not in self._tied}
-        made = plain_entries(likes, self._tied, self._to_plain, model.plain.names)
-        self.entries = {n: one for n, one in made.items() if n not in model.plain.unsaved}
-        """By name, in the order of the plain model's state dict; tied ones once."""
-        parameters = dict(model.named_parameters())
-        self.parameters = sum(one.like.numel() for one in made.values()
-                              if any(source in parameters for source in one.sources))  # fmt: skip
-        """Elements of the plain model's parameters."""
+        self.entries, self.tied = plain_entries(
+            likes, self._tied, self._to_plain, model.plain.names
+        )
+        """By name, in the order of the plain model's state dict, tied ones once; and the other
+        names of these."""
         self.largest_bytes = 0
         """Most that this rank held at once beyond its own state."""
 
@@ -122,31 +128,45 @@ class WholeEntries:
             self._note(value.nbytes)
         if ranks.tp_rank() != 0 or layout.stage == 0:
             return value if ranks.rank() == 0 else None
-        what = "smp.save_pretrained"
         if value is not None:
-            comm.send_tensor(what, value, 0, comm.RankType.PP_RANK)
+            comm.send_tensor(self._what, value, 0, comm.RankType.PP_RANK)
         elif ranks.rank() == 0:
-            return comm.receive_tensor(what, layout.like(), layout.stage, comm.RankType.PP_RANK)
+            stage = layout.stage
+            return comm.receive_tensor(self._what, layout.like(), stage, comm.RankType.PP_RANK)
         return None
 
     def _note(self, bytes_held: int) -> None:
-        if isinstance(self._own, UnitEntries):
-            bytes_held += self._own.held_bytes
+        bytes_held += getattr(self._own, "held_bytes", 0)
         self.largest_bytes = max(self.largest_bytes, bytes_held)
 
 
-def whole_entries(model: DistributedModel, own: Mapping[str, Any]) -> WholeEntries:
-    """Those of ``model``, whose ``streamed_entries`` are ``own``. Collective over the pipeline.
+def check_model(what: str, model: Any) -> None:
+    """Raises what the function ``what`` raises for no model of the job, or one without values."""
+    if not isinstance(model, DistributedModel):
+        raise SMPValidationError(
+            f"{what} got {type(model).__name__}; expected a smp.DistributedModel"
+        )
+    module = model.get_module()
+    if not model.partitioned and any(p.is_meta for p in (*module.parameters(), *module.buffers())):
+        raise SMPCheckpointError(
+            f"{what} finds no values: the model's parameters are delayed, and get them in the "
+            "first step; save it after that"
+        )
+
+
+def whole_layouts(model: DistributedModel, *, of_masters: bool = False) -> dict[str, EntryLayout]:
+    """Layouts of the model's entries, as the ranks say that have them; ``of_masters`` is as of
+    ``entry_layouts``. Collective over the pipeline.
 
     Raises SMPCheckpointError, on all of its ranks, for an entry that is no tensor.
     """
-    here = model.entry_layouts()
+    here = model.entry_layouts(of_masters=of_masters)
     told = comm.allgather(here, comm.CommGroup.PP_GROUP) if model.partitioned else [here]
     layouts = {key: told[one.stage][key] for key, one in here.items() if key in told[one.stage]}
     for key, layout in layouts.items():
         if layout.shape is None:
             raise SMPCheckpointError(
-                f"the entry {key} of the model's state dict is no tensor, and safetensors hold "
+                f"the entry {key} of the model's state dict is no tensor, and the files hold "
                 "tensors alone; save the model with smp.save_checkpoint(..., partial=False)"
             )
-    return WholeEntries(model, layouts, own)
+    return layouts

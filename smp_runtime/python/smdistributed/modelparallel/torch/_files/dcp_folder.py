@@ -30,6 +30,8 @@ class Piece:
     file: str
     offset: int
     length: int
+    begin: tuple[int, ...]
+    """Where in the tensor the box begins; empty for an object."""
     facts: TensorFacts | None
     """Of the box; None for an object."""
     is_plain: bool
@@ -83,7 +85,8 @@ class DcpFolder:
             if Path(file).is_absolute() or ".." in Path(file).parts or min(offset, length) < 0:
                 raise BadFile(f"has {entry} at byte {offset} of {file!r}, outside of its folder")
             is_plain = not place.state.get("transform_descriptors")
-            self.pieces.append(Piece(entry, file, offset, length, boxes.pop(key, None), is_plain))
+            box = boxes.pop(key, None)
+            self.pieces.append(Piece(entry, file, offset, length, key[1] or (), box, is_plain))
         for entry, start in boxes:
             raise BadFile(f"says of no file that it holds {entry} from {list(start or ())} on")
         self.pieces.sort(key=lambda piece: (piece.file, piece.offset))

@@ -42,7 +42,7 @@ class TorchFile:
         length = size - offset if length is None else length
         if offset + length > size:
             raise BadFile(f"is cut off: it has {size} bytes of at least {offset + length}")
-        window = io.BufferedReader(_Window(file, offset, length), _BLOCK)
+        window = io.BufferedReader(Window(file, offset, length), _BLOCK)
         begin = window.peek(len(_OLD_MAGIC))
         self.is_old = begin.startswith(_OLD_MAGIC)
         """True for one of before PyTorch 1.6, of which nothing can be checked."""
@@ -108,7 +108,7 @@ class _Named:
             raise BadFile(f"cannot be read: {error.strerror}") from error
 
 
-class _Window(io.RawIOBase):
+class Window(io.RawIOBase):
     """``length`` bytes of a file from ``offset`` on."""
 
     def __init__(self, file: IO[bytes], offset: int, length: int) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,8 +116,7 @@ def _of_root(path: Path) -> Iterator[Verification]:
 
 def _verify(place: Path, one: Checkpoint, *, record: bool) -> Verification:
     found = Verification(place, one.kind, len(one.names))
-    beside = place.with_name(f"{place.name}.{DIGESTS}")
-    digests_file = beside if place != one.folder else place / DIGESTS
+    digests_file = _digests_file(place, one)
     try:
         digests = read_digests(digests_file)
     except BadFile as error:
@@ -142,6 +141,21 @@ def _verify(place: Path, one: Checkpoint, *, record: bool) -> Verification:
         write_digests(digests_file, {name: (one.bytes, one.crc32c) for name, one in read})
         found.notes.append(f"sizes and checksums are in {digests_file.name} now")
     return found
+
+
+def problems_of(place: Path, one: Checkpoint, names: Sequence[str]) -> list[str]:
+    """Sentences about some of its files, which are read whole; empty where nothing is wrong."""
+    digests_file = _digests_file(place, one)
+    try:
+        digests = read_digests(digests_file)
+    except BadFile as error:
+        return [f"{digests_file.name} {error}"]
+    found = [(name, _verify_file(one, name, digests)) for name in names]
+    return [f"{name} {problem}" for name, (_, problem, _) in found if problem]
+
+
+def _digests_file(place: Path, one: Checkpoint) -> Path:
+    return place.with_name(f"{place.name}.{DIGESTS}") if place != one.folder else place / DIGESTS
 
 
 def _verify_file(one: Checkpoint, name: str, digests: Digests) -> tuple[int, str, str]:

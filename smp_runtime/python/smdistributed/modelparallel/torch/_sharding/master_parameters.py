@@ -7,7 +7,7 @@ It is made from the model's parameters and gets the runs of ``_runtime.MasterPar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -144,7 +144,9 @@ class MasterParameters:
             group["params"] = list(originals)
         self.optimizer.state.clear()
 
-    def _keep_early_state(self, run: _runtime.MasterRun, early: dict[Any, dict[str, Any]]) -> None:
+    def _keep_early_state(
+        self, run: _runtime.MasterRun, early: Mapping[Any, Mapping[str, Any]]
+    ) -> None:
         """Cuts state that the optimizer had made for whole parameters to the run."""
         for piece in run.pieces:
             whole = early.get(self.sharded.parameters[piece.parameter])
@@ -227,6 +229,12 @@ class MasterParameters:
             kept = saved.state_of_run(run, self.sharded.names)
             if kept:
                 self.optimizer.state[run.parameter] = kept
+
+    def take_whole_state(self, states: Mapping[Any, Mapping[str, Any]]) -> None:
+        """The same from what is kept for the model's whole parameters, which is looked at for one
+        after the other."""
+        for run in self.runs:
+            self._keep_early_state(run, states)
 
 
 class MasterNorms(WholeNorms):

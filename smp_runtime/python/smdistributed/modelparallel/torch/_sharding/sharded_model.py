@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -217,10 +217,13 @@ class ShardedModel:
                 continue
             yield from self.whole_unit(number)
 
-    def whole_unit(self, number: int) -> list[tuple[str, torch.Tensor]]:
-        """Those of one unit. Collective."""
+    def whole_unit(
+        self, number: int, arenas: Sequence[torch.Tensor] | None = None
+    ) -> list[tuple[str, torch.Tensor]]:
+        """Those of one unit; or what ``arenas``, laid out as the masters, have in their place.
+        Collective."""
         with self.waiting("the gathering of whole parameters"):
-            values = self.store.whole_unit(number)
+            values = self.store.whole_unit(number, arenas or self.store.masters())
         parameters = self.store.units()[number]["parameters"]
         return [(self.names[p], value) for p, value in zip(parameters, values, strict=True)]
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State-dict entries of a module whose parameters are shards, one unit after the other."""
+"""State-dict entries of a module whose parameters are shards, and what is kept for these, one unit
+after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from smdistributed.modelparallel.torch._sharding.substitutes import (
     with_values,
 )
 from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources
+from smdistributed.modelparallel.torch.ports import Sharded
 
 
 class UnitEntries(Mapping[str, Any]):
@@ -67,3 +70,34 @@ class UnitEntries(Mapping[str, Any]):
         with substituted(self._module, by):
             entries = self._state_dict()
         return {key: value for key, value in entries.items() if self._units[key] <= units}
+
+
+class UnitValues(Mapping[str, torch.Tensor]):
+    """Whole values by name of parameter, of ``arenas()``, which is called once, when one is looked
+    at: what this rank has for its part of the masters, laid out as these. They are on the CPU. To
+    get one is collective over the shard group, all of whose ranks get the same in the same order.
+    The values of one unit are held.
+    """
+
+    def __init__(self, sharded: Sharded, arenas: Callable[[], Sequence[torch.Tensor]]) -> None:
+        self._sharded, self._arenas = sharded, functools.cache(arenas)
+        self._units = dict(zip(sharded.names, sharded.store.unit_of_parameters(), strict=True))
+        self._held: tuple[int, dict[str, torch.Tensor]] = (-1, {})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._units)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        unit = self._units[name]
+        if unit != self._held[0]:
+            self._held = (-1, {})  # before others are gathered
+            self._held = (unit, dict(self._sharded.whole_unit(unit, self._arenas())))
+        return self._held[1][name]
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the values that are held."""
+        return sum(value.nbytes for value in self._held[1].values())

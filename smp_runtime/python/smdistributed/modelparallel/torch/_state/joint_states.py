@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State dicts of several optimizers, as of one whose groups are those of all."""
+"""State dicts of several optimizers, as of one whose groups are those of all, and of all
+partitions."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
@@ -51,6 +53,38 @@ def load_joint(optimizers: Sequence[torch.optim.Optimizer], joint: Mapping[str, 
             "param_groups": [_renumbered(group, -first) for group in own],
         })  # fmt: skip
         first = after
+
+
+def state_dict_of(saved: _runtime.SavedState, names: Sequence[str]) -> dict[str, Any]:
+    """The state dict of an optimizer over the whole parameters ``names``, by their numbers."""
+    kept = {number: saved.whole_state(name) for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names)}
+    return {
+        "state": {number: values for number, values in kept.items() if values} | saved.common,
+        "param_groups": [{**settings, "params": [numbers[name] for name in group]}
+                         for settings, group in saved.groups],
+    }  # fmt: skip
+
+
+def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One optimizer state from those of all partitions."""
+    parts = list(parts)
+    merged = {**parts[0], "state": {}}
+    for part in parts:
+        merged["state"].update(part["state"])
+    return merged
+
+
+def move_state(optimizer: torch.optim.Optimizer) -> None:
+    """Moves what is kept to the devices of the parameters."""
+    for group in optimizer.param_groups:
+        # As torch where it loads state: the count of steps is the host's, or the kernel's.
+        on_device = bool(group.get("capturable") or group.get("fused"))
+        for parameter in group["params"]:
+            values = optimizer.state.get(parameter, {})
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and (name != "step" or on_device):
+                    values[name] = value.to(parameter.device)
 
 
 def _size(groups: Sequence[Mapping[str, Any]]) -> int:

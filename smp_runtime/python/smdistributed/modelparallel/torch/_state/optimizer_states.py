@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +16,13 @@ from smdistributed.modelparallel.torch._slices.parameter_slices import (
     slice_of,
     whole_of,
 )
-from smdistributed.modelparallel.torch._state.joint_states import joint_state_dict, load_joint
+from smdistributed.modelparallel.torch._state.joint_states import (
+    joint_state_dict,
+    load_joint,
+    merged_states,
+    move_state,
+    state_dict_of,
+)
 from smdistributed.modelparallel.torch._state.shard_states import (
     check_same_model,
     is_shared,
@@ -79,6 +85,10 @@ class OptimizerStates:
         scaler: _runtime.LossScaler,
     ) -> None:
         self._optimizers, self._masters, self._scaler = optimizers, masters, scaler
+
+    @property
+    def masters(self) -> Sequence[Masters]:
+        return self._masters
 
     def local(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """This rank's; see ``DistributedOptimizer.local_state_dict``."""
@@ -289,6 +299,35 @@ class OptimizerStates:
         check_is_state(saved, where)
         check_optimizer(state_of(self._read(saved, where, own), {}), own, where)
 
+    def settings(self) -> list[dict[str, Any]]:
+        """Settings of each group."""
+        return [{key: value for key, value in group.items() if key != "params"}
+                for optimizer in self._optimizers for group in optimizer.param_groups]  # fmt: skip
+
+    def take_settings(self, settings: Sequence[Mapping[str, Any]]) -> None:
+        """Takes settings of each group, and drops all state."""
+        numbers = self.groups_by_number()
+        groups = iter(settings)
+        for one in self._masters:
+            one.take_settings([dict(next(groups)) for _ in one.original_groups])
+        if not self._masters:
+            named = [{**group, "params": own}
+                     for group, own in zip(settings, numbers, strict=True)]  # fmt: skip
+            load_joint(self._optimizers, {"state": {}, "param_groups": named})
+
+    def take_state(self, kept: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes what was kept for each parameter, by name, in the place of all state: of
+        distributed modules this rank's slices. Looks at that of its stage, one after the other."""
+        self.take_settings(self.settings())
+        named = list(zip(self.given_parameters(), self.parameter_names(), strict=True))
+        if self._masters:
+            for one in self._masters:
+                one.take_whole_state({p: kept[name] for p, name in named if name in kept})
+            return
+        state = {number: dict(kept[named[number][1]]) for number in self._local_numbers()
+                 if named[number][1] in kept}  # fmt: skip
+        load_joint(self._optimizers, {**self.state_dict(), "state": state})
+
     def groups_by_number(self) -> list[list[int]]:
         """The numbers of the parameters in each group."""
         sizes = [len(group) for group in self._groups()]
@@ -309,7 +348,7 @@ class OptimizerStates:
             if index not in kept:
                 optimizer.state.pop(parameter, None)
         for optimizer in self._optimizers:
-            _move_state(optimizer)
+            move_state(optimizer)
 
     def _groups(self) -> list[list[torch.Tensor]]:
         """Parameters that the script made the groups from; masters may be in their place."""
@@ -335,39 +374,20 @@ class OptimizerStates:
         """
         if state.model is None or not state.model.partitioned:
             return dict(state_dict)
-        local = set(state.model.local_parameters())
-        numbers = {index for index, p in enumerate(self.given_parameters()) if p in local}
+        numbers = set(self._local_numbers())
         kept = {index: value for index, value in state_dict["state"].items() if index in numbers}
         return {**state_dict, "state": kept}
 
+    def _local_numbers(self) -> list[int]:
+        """Those of the parameters that this rank steps, before the partition of all."""
+        parameters = self.given_parameters()
+        if state.model is None or not state.model.partitioned:
+            return list(range(len(parameters)))
+        local = set(state.model.local_parameters())
+        return [number for number, parameter in enumerate(parameters) if parameter in local]
 
-def _move_state(optimizer: torch.optim.Optimizer) -> None:
-    """To the devices of the parameters."""
-    for group in optimizer.param_groups:
-        # As torch where it loads state: the count of steps is the host's, or the kernel's.
-        on_device = bool(group.get("capturable") or group.get("fused"))
-        for parameter in group["params"]:
-            values = optimizer.state.get(parameter, {})
-            for name, value in values.items():
-                if isinstance(value, torch.Tensor) and (name != "step" or on_device):
-                    values[name] = value.to(parameter.device)
-
-
-def state_dict_of(saved: _runtime.SavedState, names: Sequence[str]) -> dict[str, Any]:
-    """The state dict of an optimizer over the whole parameters ``names``, by their numbers."""
-    kept = {number: saved.whole_state(name) for number, name in enumerate(names)}
-    numbers = {name: number for number, name in enumerate(names)}
-    return {
-        "state": {number: values for number, values in kept.items() if values} | saved.common,
-        "param_groups": [{**settings, "params": [numbers[name] for name in group]}
-                         for settings, group in saved.groups],
-    }  # fmt: skip
-
-
-def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One optimizer state from those of all partitions."""
-    parts = list(parts)
-    merged = {**parts[0], "state": {}}
-    for part in parts:
-        merged["state"].update(part["state"])
-    return merged
+    def local_state(self) -> dict[str, dict[str, Any]]:
+        """What is kept for the parameters that this rank steps, by name, without masters."""
+        kept, names = self._only_local(self.state_dict())["state"], self.parameter_names()
+        return {names[number]: values for number, values in kept.items()
+                if isinstance(number, int)}  # fmt: skip

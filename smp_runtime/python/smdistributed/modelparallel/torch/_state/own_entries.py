@@ -28,7 +28,8 @@ class OwnEntries(Mapping[str, Any]):
     it takes, and is this rank's slice along its axis of ``axes``.
 
     ``tied`` are other names of parameters, with the first ones: where a state dict has one of
-    several names, the others have its value. ``shapes`` are those of the whole values.
+    several names, the others have its value. ``likes`` are tensors of ``entries`` without storage,
+    given where to look at these reads them. ``shapes`` are those of the whole values.
 
     >>> entries = {"a": torch.zeros(2), "b": torch.ones(2)}
     >>> made = OwnEntries(entries, lambda given: {k.upper(): -v for k, v in given.items()}, {})
@@ -42,13 +43,15 @@ class OwnEntries(Mapping[str, Any]):
         translate: Translation,
         axes: Mapping[str, int],
         tied: Mapping[str, str] | None = None,
+        likes: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._entries, self._translate, self._axes = entries, translate, axes
-        likes = {
-            key: torch.empty(value.shape, dtype=value.dtype, device="meta")
-            if isinstance(value, torch.Tensor) else value
-            for key, value in entries.items()
-        }  # fmt: skip
+        if likes is None:
+            likes = {
+                key: torch.empty(value.shape, dtype=value.dtype, device="meta")
+                if isinstance(value, torch.Tensor) else value
+                for key, value in entries.items()
+            }  # fmt: skip
         tensors = {key: like for key, like in likes.items() if isinstance(like, torch.Tensor)}
         with ValueSources(tensors) as sources:
             made = translate(likes)
@@ -69,6 +72,10 @@ class OwnEntries(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._origins)
+
+    def sources(self, key: str) -> frozenset[str]:
+        """The entries that one is computed from."""
+        return self._origins[key].sources
 
     def __getitem__(self, key: str) -> Any:
         origin, axis = self._origins[key], self._axes.get(key)

@@ -32,6 +32,8 @@ class EntryLayout:
     """The pipeline stage that has it."""
     axis: int | None
     """The axis along which it is sliced over the stage's tensor ranks."""
+    master: bool = False
+    """True if the value is that which the optimizer steps, in the type of that."""
 
     def like(self) -> torch.Tensor:
         """A tensor of this shape and type without storage."""

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smp.save_dcp`` and ``smp.load_dcp``: the whole model and its optimizer to and from plain
+scripts, such as those with FSDP2, by ``torch.distributed.checkpoint`` (DCP)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
+from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
+from smdistributed.modelparallel.torch._checkpoint.dcp_state import DcpState
+from smdistributed.modelparallel.torch._checkpoint.whole_entries import check_model
+from smdistributed.modelparallel.torch._files.dcp_storage import StorageWriter
+from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._state.optimizer_states import JobStates
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.state_mod import state
+
+_SAVE, _LOAD = "smp.save_dcp", "smp.load_dcp"
+
+
+def save_dcp(
+    path: str | os.PathLike[str],
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None = None,
+    *,
+    model_key: str = "model",
+    optimizer_key: str = "optimizer",
+) -> None:
+    """Writes the whole model, and the state of its optimizer, as a checkpoint of
+    ``torch.distributed.checkpoint``, which a plain script loads under any parallelism of its own.
+    All ranks call it.
+
+    The names are those from before modules were replaced, as ``get_state_dict`` of
+    ``torch.distributed.checkpoint.state_dict`` gives them: ``{model_key}.NAME``,
+    ``{optimizer_key}.state.NAME.exp_avg`` and ``{optimizer_key}.param_groups.0.lr``, and beside
+    these ``{optimizer_key}.param_groups.NAME.lr``, for ``flatten_optimizer_state_dict=True``.
+    Parameters with masters have the values and the type of these. Rank 0 writes all of it, a value
+    at a time: beyond its own state no rank holds more than one value and what it is made of, and
+    with sharded state one unit of the model and its own part of one field of the optimizer.
+
+    Args:
+        path: a folder. A checkpoint that is there is replaced when the new one is whole.
+        model: the job's model.
+        optimizer: its optimizer; of several, any one for all. None: the model alone.
+        model_key, optimizer_key: where the reader has them in the state dict that it passes to
+            ``dcp.load``; dots separate the keys of nested dictionaries, as in "app.model", and ""
+            is the top.
+
+    Raises:
+        SMPValidationError: an argument of another type.
+        SMPUnsupportedError: an optimizer that keeps tensors of other shapes than its parameters'.
+        SMPCheckpointError: on all ranks, naming the one that failed and why; what was there stays.
+
+    >>> import tempfile, torch
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init()
+    >>> model = smp.DistributedModel(torch.nn.Linear(2, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     smp.save_dcp(f"{folder}/step_1", model)
+    ...     plain = {"model": {"weight": torch.zeros(1, 2)}}
+    ...     torch.distributed.checkpoint.load(plain, checkpoint_id=f"{folder}/step_1")
+    ...     bool((plain["model"]["weight"] == model.get_module().weight).all())
+    True
+    >>> smp.shutdown()
+    """
+    state.require_initialized(_SAVE)
+    begin = time.monotonic()
+    with agreement(_SAVE):
+        check_model(_SAVE, model)
+        _check_optimizer(_SAVE, optimizer)
+    with agreement(_SAVE):
+        content = DcpContent(_SAVE, model, model_key)
+        if optimizer is not None:
+            content.add_optimizer(optimizer_key)
+    with agreement(_SAVE):
+        if ranks.rank() == 0:
+            _write(Path(path), content)
+        else:
+            _take_rest(content)
+    state.reports.event("checkpoint", f"{path}, {time.monotonic() - begin:.1f} s")
+
+
+def load_dcp(
+    path: str | os.PathLike[str],
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None = None,
+    *,
+    model_key: str | None = None,
+    optimizer_key: str | None = None,
+    strict: bool = True,
+) -> None:
+    """Loads a checkpoint of ``torch.distributed.checkpoint``, of ``save_dcp`` or of a plain script,
+    into a job of any degrees. All ranks call it, and see the folder.
+
+    Every file is read once, by one of the ranks, and compared with its checksums; then each rank
+    reads what it needs of values, one after the other. Before the first step, which decides where
+    modules are, the optimizer's settings are loaded and its state is read at that step.
+
+    Args:
+        path: the folder.
+        model: the job's model.
+        optimizer: its optimizer; of several, any one for all. None: the model alone.
+        model_key, optimizer_key: where they were in the state dict that was saved, as of
+            ``save_dcp``; None: found by the names of the model's parameters.
+        strict: False loads what the checkpoint has of the model, and leaves the rest.
+
+    Raises:
+        SMPValidationError: an argument of another type.
+        SMPCheckpointError: on all ranks: a file that is missing, cut off or damaged; another model,
+            or another optimizer, with the first parameter that differs.
+    """
+    state.require_initialized(_LOAD)
+    begin = time.monotonic()
+    with agreement(_LOAD):
+        if not isinstance(model, DistributedModel):
+            raise SMPValidationError(
+                f"{_LOAD} got {type(model).__name__}; expected a smp.DistributedModel"
+            )
+        _check_optimizer(_LOAD, optimizer)
+        saved = DcpState(Path(path), model, model_key, optimizer_key)
+        saved.check_files(ranks.rank(), ranks.size())
+    with agreement(_LOAD):
+        saved.check_model(strict=strict)
+        if optimizer is not None:
+            saved.check_optimizer(JobStates().states)
+    saved.load_model(strict=strict)
+    if optimizer is not None:
+        JobStates().states.take_settings(saved.settings)
+        model.when_partitioned(lambda: JobStates().states.take_state(saved.kept))
+    state.reports.event("checkpoint", f"{path} loaded, {time.monotonic() - begin:.1f} s")
+
+
+def _check_optimizer(what: str, optimizer: Any) -> None:
+    if optimizer is not None and not isinstance(optimizer, DistributedOptimizer):
+        raise SMPValidationError(
+            f"{what} got {type(optimizer).__name__}; expected a smp.DistributedOptimizer, or None"
+        )
+
+
+class _InOrder(DefaultSavePlanner):
+    """Has ``take(name)``, called in the order of ``names``, in the place of tensors without
+    storage."""
+
+    def __init__(self, names: list[str], take: Callable[[str], torch.Tensor | None]) -> None:
+        super().__init__()
+        self._place = {name: place for place, name in enumerate(names)}
+        self._take = take
+
+    def create_local_plan(self) -> SavePlan:
+        plan = super().create_local_plan()
+        items = sorted(plan.items, key=lambda item: self._place.get(item.index.fqn, -1))
+        self.plan = dataclasses.replace(plan, items=items)
+        return self.plan
+
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        if index.fqn in self._place:
+            return self._take(index.fqn)
+        return super().lookup_object(index)
+
+
+def _write(folder: Path, content: DcpContent) -> None:
+    try:
+        planner = _InOrder(content.names, content.take)
+        writer = StorageWriter(folder, single_file_per_rank=True, thread_count=1)
+        with warnings.catch_warnings():  # that one process saves, as it is to
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            save(content.content, storage_writer=writer, planner=planner, no_dist=True)
+    except CheckpointException as error:  # no Exception, and it tells a stack for each rank
+        _take_rest(content)
+        raise next(iter(error.failures.values()))[0] from None
+    except Exception:
+        _take_rest(content)
+        raise
+
+
+def _take_rest(content: DcpContent) -> None:
+    """The other ranks send what rank 0 writes; they go on to the end where it cannot, for they
+    could not tell why nobody takes what they have."""
+    for name in content.names:
+        content.take(name)
