@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/accumulate.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
@@ -37,6 +38,7 @@ using Shape = py::typing::Tuple<py::int_, py::ellipsis>;
 using NamedShapes = py::typing::Dict<py::str, Shape>;
 using KeptShapes =
     py::typing::Dict<py::str, py::typing::Dict<py::str, py::typing::Optional<Shape>>>;
+using FieldTypes = std::map<std::string, std::map<std::string, at::ScalarType>>;
 using GroupList = py::typing::List<py::typing::Tuple<Objects, py::typing::List<py::str>>>;
 
 /// A dictionary of Python with `values`.
@@ -73,6 +75,28 @@ KeptShapes kept_shapes_of(const SavedState& saved) {
     all[py::str(name)] = kept;
   }
   return all;
+}
+
+/// By parameter the types of its master, by the name kMaster, and of what is kept for each element.
+FieldTypes types_of(const SavedState& saved) {
+  FieldTypes all;
+  for (const auto& [name, parameter] : saved.parameters()) {
+    std::map<std::string, at::ScalarType>& types = all[name];
+    if (saved.has_master(name)) {
+      types[checkpoint::kMaster] = parameter.master.front().values.scalar_type();
+    }
+    for (const auto& [field, runs] : parameter.runs) {
+      if (!runs.empty()) types[field] = runs.front().values.scalar_type();
+    }
+  }
+  return all;
+}
+
+/// The master of a parameter, in its shape.
+at::Tensor whole_master(const SavedState& saved, const std::string& name) {
+  const std::vector<std::int64_t>& shape = *saved.parameters().at(name).shape;
+  return with_files(
+      [&] { return saved.master_of(name, 0, c10::multiply_integers(shape)).view(shape); });
 }
 
 Objects entries_of(const SavedState& saved) {
@@ -194,6 +218,9 @@ void bind_saved_state(py::module_& module) {
              }
              return masters;
            })
+      .def_property_readonly("types", &types_of,
+                             "By parameter, types of its master, by that name, and of fields.")
+      .def("whole_master", &whole_master, py::arg("name"), "In the parameter's shape.")
       .def(
           "whole_state",
           [](const SavedState& saved, const std::string& name) {

@@ -13,7 +13,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from jobs import pretrained_jobs
+from smdistributed.modelparallel.checkpoint import convert
 from smdistributed.modelparallel.torch._files.dcp_entries import DcpEntries
+from smdistributed.modelparallel.torch._files.safetensors_file import mapped_tensors
 from test_pretrained import PIPELINE, TENSOR, WAYS, settings
 
 SCRIPT = Path(__file__).with_name("jobs") / "fsdp2_script.py"
@@ -72,6 +74,34 @@ def test_a_job_goes_on_as_from_its_own_checkpoint(
 
 def entries(folder: Path) -> dict[str, Any]:
     return dict(DcpEntries(folder))
+
+
+@pytest.mark.parametrize(
+    ("way", "kind"), [*((way, "gpt2") for way in WAYS), ("pipeline + tensor", "bert")]
+)
+def test_parts_are_converted_to_what_the_job_would_have_saved(
+    pool: Any, tmp_path: Path, way: str, kind: str
+) -> None:
+    save(pool, way, kind, tmp_path)
+    tensors = {name: value for name, value in entries(tmp_path / "dcp").items()
+               if name.startswith("model.")}  # fmt: skip
+
+    convert(tmp_path, tmp_path / "made", "dcp")
+    convert(tmp_path, tmp_path / "from_parts", "huggingface", max_shard_size=6000)
+    convert(tmp_path / "dcp", tmp_path / "from_dcp", "huggingface", max_shard_size=6000)
+    convert(tmp_path / "from_parts", tmp_path / "back", "dcp")
+
+    assert_equal(entries(tmp_path / "made"), entries(tmp_path / "dcp"))
+    assert len(list((tmp_path / "from_parts").glob("*.safetensors"))) > 2
+    for folder in ("from_parts", "from_dcp"):
+        files = (tmp_path / folder).glob("*.safetensors")
+        held = {f"model.{n}": value for file in files for n, value in mapped_tensors(file).items()}
+        assert_equal(held, {name: tensors[name] for name in held})
+        tied = {"model.lm_head.weight", "model.cls.predictions.decoder.weight",
+                "model.cls.predictions.decoder.bias"}  # fmt: skip
+        assert tensors.keys() - held.keys() <= tied
+    back = entries(tmp_path / "back")
+    assert_equal(back, {name: tensors[name] for name in back})
 
 
 @pytest.mark.parametrize("flat", ["nested", "flat"])

@@ -8,7 +8,7 @@ from typing import Any
 import smdistributed.modelparallel.torch as smp
 import torch
 from pretrained_jobs import STEPS, evaluate, largest_unit, own_part, tokens, train, wrapped
-from smdistributed.modelparallel.torch._checkpoint import dcp_content
+from smdistributed.modelparallel.torch._checkpoint import dcp_content, dcp_models
 
 
 def save(kind: str, folder: str, **keys: str) -> dict[str, int]:
@@ -16,17 +16,17 @@ def save(kind: str, folder: str, **keys: str) -> dict[str, int]:
     model, optimizer = wrapped(kind)
     train(model, optimizer, range(STEPS))
     made: list[Any] = []
-    plain = dcp_content.WholeEntries
+    plain = dcp_models.WholeEntries
 
     def noted(*given: Any) -> Any:
         made.append(plain(*given))
         return made[-1]
 
-    dcp_content.WholeEntries = noted
+    dcp_models.WholeEntries = noted
     try:
         smp.save_dcp(f"{folder}/dcp", model, optimizer, **keys)
     finally:
-        dcp_content.WholeEntries = plain
+        dcp_models.WholeEntries = plain
     smp.save_checkpoint(folder, "parts")
     return {
         "gathered": max(one.largest_bytes for one in made),

@@ -65,6 +65,7 @@ def main(source: str, target: str, result: str, flat: bool) -> None:
         found = {"logits": logits, "loaded": loaded, "after": after,
                  "lr": optimizer.param_groups[0]["lr"]}  # fmt: skip
         torch.save(found, result)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -13,21 +13,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from smdistributed.modelparallel.torch._checkpoint.conversions import convert
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Checkpoint, checkpoints_below
 from smdistributed.modelparallel.torch._files.dcp_storage import StorageReader, StorageWriter
 from smdistributed.modelparallel.torch._files.inert_pickle import InertObject, TensorFacts
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch._files.verification import verifications
-from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPError
 
-__all__ = ["StorageReader", "StorageWriter", "main"]
+__all__ = ["StorageReader", "StorageWriter", "convert", "main"]
 
 _PROGRAM = "python -m smdistributed.modelparallel.checkpoint"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 where something is not whole or cannot be read."""
-    parser = argparse.ArgumentParser(prog=_PROGRAM, description="Looks into checkpoints.")
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description="Looks into checkpoints, and converts them."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     verify = commands.add_parser("verify", help="say which files are cut off, missing or damaged")
     verify.set_defaults(run=_verify)
@@ -35,6 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="write sizes and checksums beside what is whole")  # fmt: skip
     inspect = commands.add_parser("inspect", help="say what checkpoints hold")
     inspect.set_defaults(run=_inspect)
+    converted = commands.add_parser("convert", help="write one in another form")
+    converted.set_defaults(run=_convert)
+    converted.add_argument("source", type=Path, help="a checkpoint, or the folder of several")
+    converted.add_argument("target", type=Path, help="a folder")
+    converted.add_argument("--to", choices=["dcp", "huggingface"], required=True,
+                           help="torch.distributed.checkpoint, with the optimizer's state, or "
+                           "safetensors of the model")  # fmt: skip
+    converted.add_argument("--key", help="where a checkpoint of DCP has the model: app.model")
+    converted.add_argument("--max-shard-size", default="5GB", metavar="SIZE",
+                           help="of a file for Hugging Face (5GB)")  # fmt: skip
+    converted.add_argument("--config", type=Path, metavar="PATH",
+                           help="config.json for Hugging Face (that of SOURCE)")  # fmt: skip
     for command in (verify, inspect):
         command.add_argument("path", type=Path, nargs="+", help="a checkpoint, a folder of them, "
                              "or a file")  # fmt: skip
@@ -42,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return int(given.run(given))
-    except SMPCheckpointError as error:
+    except SMPError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # a reader that has seen enough
@@ -59,6 +74,12 @@ def _verify(given: argparse.Namespace) -> int:
     else:
         print("\n".join(map(str, found)))
     return 0 if all(one.is_whole for one in found) else 1
+
+
+def _convert(given: argparse.Namespace) -> int:
+    print(convert(given.source, given.target, given.to, key=given.key, config=given.config,
+                  max_shard_size=given.max_shard_size))  # fmt: skip
+    return 0
 
 
 def _inspect(given: argparse.Namespace) -> int:

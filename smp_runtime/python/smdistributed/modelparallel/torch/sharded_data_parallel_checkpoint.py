@@ -52,7 +52,7 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
 
 
 def _of_tensor_rank(ranks: SavedRanks, rank: int, dtype: torch.dtype) -> dict[str, Any]:
-    saved = ranks.state(rank, optimizer=None)
+    saved = ranks.state(rank, names=None)
     if not ranks.is_sharded or not saved.has_values_in_shards:
         raise SMPCheckpointError(
             f"{saved.where} holds no shards of parameters: the job that saved it had no sharded "

@@ -275,7 +275,8 @@ def _resume_parts(
         if layout.slices is not None:
             saved = resharded_state(there, layout.slices, model, optimizer, strict)
         else:
-            saved = there.state(ranks.tp_rank(), optimizer, stage)
+            names = None if optimizer is None else optimizer.states.parameter_names()
+            saved = there.state(ranks.tp_rank(), names, stage)
         local = stage is not None and layout.slices is None
         check(saved, model, optimizer, strict, only_local=local)
         content = folder.user_content()

@@ -1,111 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model and the state of its optimizer as the state dict that a plain script passes to
-``torch.distributed.checkpoint`` (DCP), whose values are gathered one after the other."""
+``torch.distributed.checkpoint`` (DCP), whose values come one after the other."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
-    PlainEntry,
-    WholeEntries,
-    whole_layouts,
-)
-from smdistributed.modelparallel.torch._sharding.unit_entries import UnitValues
-from smdistributed.modelparallel.torch._state.optimizer_states import JobStates
-from smdistributed.modelparallel.torch._state.streamed_states import StreamedState
-from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
+from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainEntry, PlainValues
+from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
-from smdistributed.modelparallel.torch.model import DistributedModel
 
 STATE, GROUPS = "state", "param_groups"
 
 
 class DcpContent:
-    """``model_key`` and ``optimizer_key`` are paths into ``content``, separated by dots; errors
-    begin with ``what``. Construction is collective over the job."""
+    """What a plain script passes to ``dcp.save``, from plain values. Keys are paths into
+    ``content``, separated by dots."""
 
-    def __init__(self, what: str, model: DistributedModel, model_key: str) -> None:
-        self._what, self._model = what, model
+    def __init__(self) -> None:
         self.content: dict[str, Any] = {}
-        """The state dict, with tensors without storage in the place of gathered values."""
-        self._gathered: dict[str, tuple[WholeEntries, str]] = {}
-        own, self._layouts = model.streamed_entries(), whole_layouts(model, of_masters=True)
-        if model.sharded is not None:
-            masters = UnitValues(model.sharded, model.sharded.store.masters)
-            own = _WithMasters(own, masters, self._layouts)
-        entries = WholeEntries(what, model, self._layouts, own)
-        self._plain = entries.entries
-        place = _place(self.content, model_key)
-        for name in [*self._plain, *entries.tied]:
-            self._add(place, model_key, name, entries, entries.tied.get(name, name))
+        """The state dict, with tensors without storage in the place of values."""
+        self._values: dict[str, tuple[PlainValues, str]] = {}
+        self._model: Mapping[str, PlainEntry] = {}
 
-    def add_optimizer(self, optimizer_key: str) -> None:
-        """Adds the state of the job's optimizers, as of one."""
-        kept = StreamedState(JobStates().states)
+    def add_model(self, values: PlainValues, key: str) -> None:
+        """Adds entries of the model, tied ones under all their names."""
+        self._model = values.entries
+        place = _place(self.content, key)
+        for name in [*values.entries, *values.tied]:
+            self._add(place, key, name, values, values.tied.get(name, name))
+
+    def add_optimizer(
+        self, kept: KeptState, values_of: Callable[[str], PlainValues], key: str
+    ) -> None:
+        """Adds what is kept for parameters of the model, which is there; ``values_of`` gives that
+        of a field."""
         stepped = {name for _, names in kept.groups for name in names}
-        plain = {name: entry for name, entry in self._plain.items()
+        plain = {name: entry for name, entry in self._model.items()
                  if stepped.intersection(entry.sources)}  # fmt: skip
-        place = _place(self.content, optimizer_key)
+        place = _place(self.content, key)
         held = place.setdefault(STATE, {})
         for name, entry in plain.items():
-            held[name] = _of_sources(name, entry, kept.kept.others)
-        for field, dtypes in kept.kept.fields.items():
-            layouts = {name: dataclasses.replace(self._layouts[name], dtype=dtype)
-                       for name, dtype in dtypes.items()}  # fmt: skip
-            values = WholeEntries(self._what, self._model, layouts, kept.values(field))
+            held[name] = _of_sources(name, entry, kept.others)
+        for field in kept.fields:
+            values = values_of(field)
             for name in values.entries:
-                key = ".".join(filter(None, (optimizer_key, STATE, name)))
-                self._add(held[name], key, field, values, name)
+                path = ".".join(filter(None, (key, STATE, name)))
+                self._add(held[name], path, field, values, name)
         groups = list(_plain_groups(plain, kept.groups))
         place[GROUPS] = [{**settings, "params": names} for settings, names in groups]
         for settings, names in groups:  # as with flatten_optimizer_state_dict=True
             for name in names:
-                place |= {f"{GROUPS}.{name}.{key}": value for key, value in settings.items()}
+                place |= {f"{GROUPS}.{name}.{one}": value for one, value in settings.items()}
 
     def _add(
-        self, place: dict[str, Any], path: str, key: str, values: WholeEntries, name: str
+        self, place: dict[str, Any], path: str, key: str, values: PlainValues, name: str
     ) -> None:
         place[key] = values.entries[name].like
-        self._gathered[f"{path}.{key}" if path else key] = values, name
+        self._values[f"{path}.{key}" if path else key] = values, name
 
     @property
     def names(self) -> list[str]:
-        """Flat names of the gathered values, in the order in which they are taken."""
-        return list(self._gathered)
+        """Flat names of the values, in the order in which they are taken."""
+        return list(self._values)
 
     def take(self, name: str) -> torch.Tensor | None:
-        """One of them, on global rank 0; None elsewhere. All ranks take each once, in order."""
-        values, source = self._gathered.pop(name)  # what it is gathered from goes with the last
-        sources = values.gathered(source)
-        return None if sources is None else values.made(source, sources)
-
-
-class _WithMasters(Mapping[str, Any]):
-    """``entries`` with the values of ``masters`` where ``layouts`` says so."""
-
-    def __init__(
-        self, entries: Mapping[str, Any], masters: UnitValues, layouts: Mapping[str, EntryLayout]
-    ) -> None:
-        self._entries, self._masters, self._layouts = entries, masters, layouts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __getitem__(self, name: str) -> Any:
-        return (self._masters if self._layouts[name].master else self._entries)[name]
-
-    @property
-    def held_bytes(self) -> int:
-        """Of the values that are held."""
-        return self._masters.held_bytes + int(getattr(self._entries, "held_bytes", 0))
+        """One of the values; None where another rank has it. Each is taken once, by all ranks in
+        the same order."""
+        values, entry = self._values.pop(name)  # what it is made from goes with the last
+        return values.value(entry)
 
 
 def _of_sources(
@@ -141,7 +107,11 @@ def _plain_groups(
     """Settings of each group, and the plain names of its parameters."""
     number_of = {name: number for number, (_, names) in enumerate(groups) for name in names}
     members: list[list[str]] = [[] for _ in groups]
-    for name, entry in plain.items():
+    place = {name: number for number, name in enumerate(number_of)}
+    first = {name: min(place.get(source, len(place)) for source in entry.sources)
+             for name, entry in plain.items()}  # fmt: skip
+    for name in sorted(plain, key=first.__getitem__):  # as the optimizer has them
+        entry = plain[name]
         numbers = {number_of.get(source) for source in entry.sources}
         if len(numbers) > 1:
             raise SMPUnsupportedError(

@@ -7,25 +7,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlan
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
 from smdistributed.modelparallel.torch._checkpoint.dcp_state import DcpState
-from smdistributed.modelparallel.torch._checkpoint.whole_entries import check_model
-from smdistributed.modelparallel.torch._files.dcp_storage import StorageWriter
+from smdistributed.modelparallel.torch._checkpoint.dcp_writing import take_rest, write_dcp
+from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
+    WholeEntries,
+    check_model,
+    whole_layouts,
+)
 from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._sharding.unit_entries import UnitValues
 from smdistributed.modelparallel.torch._state.optimizer_states import JobStates
+from smdistributed.modelparallel.torch._state.streamed_states import StreamedState
+from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
@@ -85,14 +84,12 @@ def save_dcp(
         check_model(_SAVE, model)
         _check_optimizer(_SAVE, optimizer)
     with agreement(_SAVE):
-        content = DcpContent(_SAVE, model, model_key)
-        if optimizer is not None:
-            content.add_optimizer(optimizer_key)
+        content = _content_of(model, optimizer is not None, model_key, optimizer_key)
     with agreement(_SAVE):
         if ranks.rank() == 0:
-            _write(Path(path), content)
+            write_dcp(Path(path), content)
         else:
-            _take_rest(content)
+            take_rest(content)
     state.reports.event("checkpoint", f"{path}, {time.monotonic() - begin:.1f} s")
 
 
@@ -153,44 +150,46 @@ def _check_optimizer(what: str, optimizer: Any) -> None:
         )
 
 
-class _InOrder(DefaultSavePlanner):
-    """Has ``take(name)``, called in the order of ``names``, in the place of tensors without
-    storage."""
+def _content_of(
+    model: DistributedModel, with_optimizer: bool, model_key: str, optimizer_key: str
+) -> DcpContent:
+    """Collective over the job."""
+    own, layouts = model.streamed_entries(), whole_layouts(model, of_masters=True)
+    if model.sharded is not None:
+        masters = UnitValues(model.sharded, model.sharded.store.masters)
+        own = _WithMasters(own, masters, layouts)
+    content = DcpContent()
+    content.add_model(WholeEntries(_SAVE, model, layouts, own), model_key)
+    if with_optimizer:
+        streamed = StreamedState(JobStates().states)
 
-    def __init__(self, names: list[str], take: Callable[[str], torch.Tensor | None]) -> None:
-        super().__init__()
-        self._place = {name: place for place, name in enumerate(names)}
-        self._take = take
+        def values_of(field: str) -> WholeEntries:
+            alike = {name: dataclasses.replace(layouts[name], dtype=dtype)
+                     for name, dtype in streamed.kept.fields[field].items()}  # fmt: skip
+            return WholeEntries(_SAVE, model, alike, streamed.values(field))
 
-    def create_local_plan(self) -> SavePlan:
-        plan = super().create_local_plan()
-        items = sorted(plan.items, key=lambda item: self._place.get(item.index.fqn, -1))
-        self.plan = dataclasses.replace(plan, items=items)
-        return self.plan
-
-    def lookup_object(self, index: MetadataIndex) -> Any:
-        if index.fqn in self._place:
-            return self._take(index.fqn)
-        return super().lookup_object(index)
-
-
-def _write(folder: Path, content: DcpContent) -> None:
-    try:
-        planner = _InOrder(content.names, content.take)
-        writer = StorageWriter(folder, single_file_per_rank=True, thread_count=1)
-        with warnings.catch_warnings():  # that one process saves, as it is to
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            save(content.content, storage_writer=writer, planner=planner, no_dist=True)
-    except CheckpointException as error:  # no Exception, and it tells a stack for each rank
-        _take_rest(content)
-        raise next(iter(error.failures.values()))[0] from None
-    except Exception:
-        _take_rest(content)
-        raise
+        content.add_optimizer(streamed.kept, values_of, optimizer_key)
+    return content
 
 
-def _take_rest(content: DcpContent) -> None:
-    """The other ranks send what rank 0 writes; they go on to the end where it cannot, for they
-    could not tell why nobody takes what they have."""
-    for name in content.names:
-        content.take(name)
+class _WithMasters(Mapping[str, Any]):
+    """``entries`` with the values of ``masters`` where ``layouts`` says so."""
+
+    def __init__(
+        self, entries: Mapping[str, Any], masters: UnitValues, layouts: Mapping[str, EntryLayout]
+    ) -> None:
+        self._entries, self._masters, self._layouts = entries, masters, layouts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, name: str) -> Any:
+        return (self._masters if self._layouts[name].master else self._entries)[name]
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the values that are held."""
+        return self._masters.held_bytes + int(getattr(self._entries, "held_bytes", 0))

@@ -13,31 +13,13 @@ import torch
 
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import GROUPS, STATE, same
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp
-from smdistributed.modelparallel.torch._files.dcp_entries import DcpEntries
+from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
 from smdistributed.modelparallel.torch._files.verification import problems_of
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._state.own_entries import OwnEntries
 from smdistributed.modelparallel.torch._state.state_fit import OptimizerState, check_optimizer
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
-
-
-class _Below(Mapping[str, Any]):
-    """The entries of ``names``, which are names in ``entries`` by other ones."""
-
-    def __init__(self, entries: DcpEntries, names: Mapping[str, str]) -> None:
-        self._entries, self._names = entries, names
-        self.likes = {name: entries.likes[place] for name, place in names.items()
-                      if place in entries.likes}  # fmt: skip
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._entries[self._names[name]]
 
 
 class DcpState:
@@ -61,7 +43,7 @@ class DcpState:
         if not prefix:  # what is beside the model at the top
             known = self._known_names()
             named = {name: place for name, place in named.items() if name in known}
-        saved = _Below(self._entries, named)
+        saved = Below(self._entries, named)
         self._own = model.own_entries(saved, saved.likes, tied_once=True)
         self._shapes = {name: tuple(like.shape) for name, like in saved.likes.items()}
         self.settings: list[dict[str, Any]] = []
@@ -151,7 +133,7 @@ class DcpState:
             f"{_prefix(self._optimizer_key or '')}{GROUPS}; leave the optimizer out"
         )  # fmt: skip
 
-    def _fields(self, prefix: str) -> tuple[dict[str, _Below], dict[str, dict[str, Any]]]:
+    def _fields(self, prefix: str) -> tuple[dict[str, Below], dict[str, dict[str, Any]]]:
         """What is kept for each element of parameters, by field; and other things, by name."""
         fields: dict[str, dict[str, str]] = {}
         others: dict[str, dict[str, Any]] = {}
@@ -164,7 +146,7 @@ class DcpState:
                 fields.setdefault(field, {})[name] = place
             else:
                 others.setdefault(name, {})[field] = self._entries[place]
-        return {field: _Below(self._entries, names) for field, names in fields.items()}, others
+        return {field: Below(self._entries, names) for field, names in fields.items()}, others
 
     def _groups(self, prefix: str, own: OptimizerState) -> list[tuple[dict[str, Any], list[str]]]:
         """Settings of each group, and the names of its parameters there."""

@@ -30,14 +30,16 @@ class FileSplit:
 
     files: Mapping[str, Mapping[str, torch.Tensor]]
 
-    def index(self, parameters: int) -> str | None:
-        """The text of the index, of a model of so many parameters; None for one file, which has
-        none."""
+    def index(self, parameters: int | None = None) -> str | None:
+        """The text of the index, of a model of so many parameters, if that is known; None for one
+        file, which has none."""
         if len(self.files) == 1:
             return None
         total = sum(like.nbytes for likes in self.files.values() for like in likes.values())
         names = {name: file for file, likes in self.files.items() for name in likes}
-        metadata = {"total_parameters": parameters, "total_size": total}
+        metadata = {"total_size": total}
+        if parameters is not None:
+            metadata["total_parameters"] = parameters
         content = {"metadata": metadata, "weight_map": names}
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 

@@ -34,7 +34,8 @@ def write_common(files: Files, model: DistributedModel, user_content: Any) -> No
     """The files that the job has once."""
     files.write_text("partition.json", model.partition_json())
     if ranks.tp_size() > 1 or model.replaced():
-        slices = Slices(axes_of(model.get_module()), model.replaced())
+        plain, axes = model.plain, axes_of(model.get_module())
+        slices = Slices(axes, model.replaced(), plain.classes, plain.names)
         files.write_text("slices.json", slices_to_json(slices))
     if user_content is not None:
         files.write("user_content.pt", user_content)

@@ -138,11 +138,11 @@ def _write_shard(
         except Exception as error:
             failure = error
     for name in file_order(likes):
-        sources = entries.gathered(name)
-        if writer is None or sources is None:
+        value = entries.value(name)
+        if writer is None or value is None:
             continue
         try:
-            writer.write(entries.made(name, sources))
+            writer.write(value)
         except Exception as error:
             writer, failure = None, error
     if failure is not None:

@@ -9,9 +9,9 @@ caller's.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ Rename = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 _FORMAT = 2  # 1 said neither its number nor what was replaced
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Slices:
     """Layout of a job's layers over its tensor ranks."""
 
@@ -35,6 +35,10 @@ class Slices:
     replaced: Mapping[str, str] | None
     """The class of the distributed module in the place of each that was replaced, by name; None
     where a file of format 1 does not say it."""
+    classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Module and name of the class that each had before; not said by the first files."""
+    names: Sequence[str] = ()
+    """Names of the model's entries before, in order; nor these."""
 
 
 def slices_to_json(slices: Slices) -> str:
@@ -42,9 +46,10 @@ def slices_to_json(slices: Slices) -> str:
 
     >>> text = slices_to_json(Slices({"a.weight": 1}, {"a": "DistributedLinear"}))
     >>> slices_from_json(text, "here")
-    Slices(axes={'a.weight': 1}, replaced={'a': 'DistributedLinear'})
+    Slices(axes={'a.weight': 1}, replaced={'a': 'DistributedLinear'}, classes={}, names=[])
     """
-    content = {"format": _FORMAT, "axes": slices.axes, "replaced": slices.replaced}
+    content = {"format": _FORMAT, "axes": slices.axes, "replaced": slices.replaced,
+               "classes": slices.classes, "names": list(slices.names)}  # fmt: skip
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
@@ -53,15 +58,17 @@ def slices_from_json(text: str, where: str) -> Slices:
     try:
         content = json.loads(text)
         number, axes, replaced = content.get("format", 1), content["axes"], content.get("replaced")
+        classes, names = content.get("classes", {}), content.get("names", [])
         if number not in (1, _FORMAT):
             raise SMPCheckpointError(
                 f"{where} has format {number!r}; this version reads formats 1 and {_FORMAT}: go on "
                 "with the version of the library that saved it, or a later one"
             )
         if all(isinstance(axis, int) for axis in axes.values()) and (
-            number == 1 or all(isinstance(kind, str) for kind in replaced.values())
+            number == 1
+            or all(isinstance(one, str) for one in (*replaced.values(), *classes.values(), *names))
         ):
-            return Slices(axes, replaced)
+            return Slices(axes, replaced, classes, names)
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise SMPCheckpointError(f"{where} does not say how parameters are sliced")

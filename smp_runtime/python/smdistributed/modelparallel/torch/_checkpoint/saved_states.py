@@ -8,7 +8,7 @@ Another number of shards needs nothing of this: a SavedState gives any run of el
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from smdistributed import _runtime
@@ -79,10 +79,17 @@ class SavedRanks:
         return next((saved.loss_scale for saved in self._parts if saved.loss_scale), None)
 
     def state(
-        self, rank: int, optimizer: HasStates | None, stage: int | None = None
+        self,
+        rank: int,
+        names: Sequence[str] | None,
+        stage: int | None = None,
+        *,
+        mmap_optimizer: bool = False,
     ) -> _runtime.SavedState:
-        """Everything that tensor rank ``rank`` had: of all pipeline stages, or of one. Where the
-        state is not sharded, that of ``optimizer`` is read only if there is one."""
+        """Everything that tensor rank ``rank`` had: of all pipeline stages, or of one. The state of
+        the optimizer is left out without ``names``, where it is not sharded; else they are those of
+        its parameters, if the file does not say them. ``mmap_optimizer``: its values stay in the
+        files, which must not change as long as any of them is used."""
         saved = self._parts[rank].copy()
         for other in self._parts:
             if other is not self._parts[rank]:
@@ -90,11 +97,10 @@ class SavedRanks:
         folder = self.folder
         for name in folder.files("model", rank, stage):
             saved.add_model(folder.read(name, mmap=stage is None), self._tied)
-        if optimizer is not None and not self.is_sharded:
+        if names is not None and not self.is_sharded:
             shapes = known_shapes(shapes_of(saved.entries))
-            names = optimizer.states.parameter_names()
             for name in folder.files("optimizer", rank, stage):
-                saved.add_optimizer(folder.read(name), names, shapes)
+                saved.add_optimizer(folder.read(name, mmap=mmap_optimizer), names, shapes)
         return saved
 
 
@@ -169,7 +175,8 @@ def resharded_state(
     Raises SMPCheckpointError for parts that are missing or of another model.
     """
     degree = saved.folder.tp
-    of_ranks = [saved.state(rank, optimizer) for rank in range(degree)]
+    names = None if optimizer is None else optimizer.states.parameter_names()
+    of_ranks = [saved.state(rank, names) for rank in range(degree)]
     models = [whole_entries_of(one) for one in of_ranks]
     entries = dict(model.renamed(joined_entries(models, slices.axes), slices.replaced, degree))
     if saved.is_sharded:

@@ -3,74 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.saved_states import with_tied
+from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainValues
 from smdistributed.modelparallel.torch._ranks import comm, ranks
-from smdistributed.modelparallel.torch._sharding.value_sources import ValueSources, place_of
 from smdistributed.modelparallel.torch._slices.parameter_slices import whole_of
 from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.ports import Translation
 
 
-@dataclass(frozen=True)
-class PlainEntry:
-    """An entry under its name from before modules were replaced."""
-
-    like: torch.Tensor
-    """Its shape and type, without storage."""
-    sources: tuple[str, ...]
-    """The entries of the model, whole, that it is made of."""
-    is_source: bool
-    """True if it is its only source, under its own or another name."""
-
-
-def plain_entries(
-    likes: Mapping[str, torch.Tensor],
-    tied: Mapping[str, str],
-    to_plain: Translation,
-    order: Iterable[str],
-) -> tuple[dict[str, PlainEntry], dict[str, str]]:
-    """What ``to_plain`` makes of entries like ``likes``, in the order of the names ``order``; a
-    parameter with several names, which ``tied`` gives with the first one, under one of them. Then
-    the other names, each with that.
-
-    >>> like = torch.empty(2, device="meta")
-    >>> made, others = plain_entries({"a": like}, {"b": "a"}, dict, ["b", "a"])
-    >>> [(name, one.sources, one.is_source) for name, one in made.items()], others
-    ([('b', ('a',), True)], {'a': 'b'})
-    """
-    with ValueSources(likes) as sources:
-        made = to_plain(with_tied(likes, tied))
-    names = [*(name for name in order if name in made), *made]
-    given = {place_of(like) for like in likes.values()}
-    number = {source: place for place, source in enumerate(likes)}
-    seen: dict[Any, str] = {}
-    found: dict[str, PlainEntry] = {}
-    others: dict[str, str] = {}
-    for name in dict.fromkeys(names):
-        value = made[name]
-        place = place_of(value)
-        first = seen.setdefault(place, name)
-        if first == name:
-            ordered = tuple(sorted(sources.of(value), key=number.__getitem__))
-            found[name] = PlainEntry(value, ordered, place in given)
-        else:
-            others[name] = first
-    return found, others
-
-
-class WholeEntries:
-    """Values by the model's names, plain and whole: its entries, or what is kept for each.
-    ``layouts`` are those of all pipeline stages, ``own`` what this rank has; errors begin with
-    ``what``."""
+class WholeEntries(PlainValues):
+    """Those of the job's model: its entries, or what is kept for each. ``layouts`` are those of all
+    pipeline stages, ``own`` what this rank has; errors begin with ``what``."""
 
     def __init__(
         self,
@@ -81,38 +30,26 @@ class WholeEntries:
     ) -> None:
         self._what, self._layouts, self._own = what, layouts, own
         self._here = ranks.pp_rank() if model.partitioned else 0
-        self._tied = {name: first for name, first in tied_names(model.get_module()).items()
-                      if name in layouts and first in layouts}  # fmt: skip
+        tied = {name: first for name, first in tied_names(model.get_module()).items()
+                if name in layouts and first in layouts}  # fmt: skip
+        likes = {name: one.like() for name, one in layouts.items() if name not in tied}
         translations = model.translations()
-        self._to_plain: Translation = translations[0][0] if translations else dict
-        likes = {name: one.like() for name, one in layouts.items() if name not in self._tied}
-        self.entries, self.tied = plain_entries(
-            likes, self._tied, self._to_plain, model.plain.names
-        )
-        """By name, in the order of the plain model's state dict, tied ones once; and the other
-        names of these."""
+        super().__init__(likes, tied, translations[0][0] if translations else dict,
+                         model.plain.names)  # fmt: skip
         self.largest_bytes = 0
         """Most that this rank held at once beyond its own state."""
 
-    def gathered(self, name: str) -> Mapping[str, torch.Tensor] | None:
-        """The sources of an entry, on global rank 0; None elsewhere. All ranks call it with the
-        same names in the same order."""
+    def value(self, name: str) -> torch.Tensor | None:
+        """One of the entries, on global rank 0; None elsewhere. All ranks get the same names in the
+        same order."""
         whole = {source: self._whole(source) for source in self.entries[name].sources}
         if ranks.rank() != 0:
             return None
-        return {source: value for source, value in whole.items() if value is not None}
-
-    def made(self, name: str, sources: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """An entry from its sources."""
-        entry = self.entries[name]
+        sources = {source: value for source, value in whole.items() if value is not None}
+        made = self.made(name, sources)
         held = sum(value.nbytes for value in sources.values())
-        if entry.is_source:
-            (value,) = sources.values()
-        else:
-            value = self._to_plain(with_tied(sources, self._tied))[name]
-            held += value.nbytes
-        self._note(held)
-        return value
+        self._note(held if self.entries[name].is_source else held + made.nbytes)
+        return made
 
     def _whole(self, source: str) -> torch.Tensor | None:
         """One of the model's entries on global rank 0: from the tensor ranks of its stage in the

@@ -91,6 +91,24 @@ class DcpEntries(Mapping[str, Any]):
             ) from error
 
 
+class Below(Mapping[str, Any]):
+    """The entries of ``names``: those of ``entries``, by other names."""
+
+    def __init__(self, entries: DcpEntries, names: Mapping[str, str]) -> None:
+        self._entries, self._names = entries, names
+        self.likes = {name: entries.likes[place] for name, place in names.items()
+                      if place in entries.likes}  # fmt: skip
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._entries[self._names[name]]
+
+
 def _dtype(folder: Path, name: str, text: str) -> torch.dtype:
     dtype = getattr(torch, text, None)
     if isinstance(dtype, torch.dtype):

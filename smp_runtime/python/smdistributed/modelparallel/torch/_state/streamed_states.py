@@ -31,6 +31,8 @@ class KeptState:
     """Names of the parameters that have each field, and the type that it has there."""
     others: dict[str, dict[str, Any]]
     """By parameter, then by key."""
+    groups: Sequence[tuple[dict[str, Any], Sequence[str]]]
+    """Settings of each group, and the names of its parameters."""
 
 
 class StreamedState:
@@ -40,9 +42,8 @@ class StreamedState:
     def __init__(self, states: OptimizerStates) -> None:
         self._states = states
         here = _of_masters(states.masters) if states.masters else _of_parameters(states)
-        self.kept = _merged(comm.allgather(here, comm.CommGroup.WORLD))
-        self.groups = list(zip(states.settings(), states.described().groups, strict=True))
-        """Settings of each group, and the names of its parameters."""
+        groups = list(zip(states.settings(), states.described().groups, strict=True))
+        self.kept = _merged(comm.allgather(here, comm.CommGroup.WORLD), groups)
 
     def values(self, field: str) -> Values:
         """Those of this rank's pipeline stage, on the CPU. Where state is shared with other ranks,
@@ -56,7 +57,7 @@ class StreamedState:
 
 
 def _of_parameters(states: OptimizerStates) -> KeptState:
-    found = KeptState({}, {})
+    found = KeptState({}, {}, ())
     shapes = states.described().shapes
     for name, kept in states.local_state().items():
         for key, value in kept.items():
@@ -69,7 +70,7 @@ def _of_parameters(states: OptimizerStates) -> KeptState:
 
 
 def _of_masters(masters: Sequence[Masters]) -> KeptState:
-    found = KeptState({}, {})
+    found = KeptState({}, {}, ())
     for one in masters:
         names = one.sharded.names
         for run in one.runs:
@@ -94,8 +95,10 @@ def _known(name: str, key: str, value: Any) -> Any:
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 
-def _merged(parts: Sequence[KeptState]) -> KeptState:
-    merged = KeptState({}, {})
+def _merged(
+    parts: Sequence[KeptState], groups: Sequence[tuple[dict[str, Any], Sequence[str]]]
+) -> KeptState:
+    merged = KeptState({}, {}, groups)
     for part in parts:
         for field, dtypes in part.fields.items():
             merged.fields.setdefault(field, {}).update(dtypes)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ class PlainModel:
     """The name of its class."""
     names: tuple[str, ...]
     """The keys of its state dict, in order; none unless modules were replaced."""
+    classes: dict[str, str]
+    """Module and name of the class of each module that was replaced, by name."""
     unsaved: frozenset[str]
     """Keys that Transformers leaves out of files."""
     config: Any
@@ -38,18 +41,25 @@ class PlainModel:
         return [config] if self.generation_config is None else [config, self.generation_config]
 
 
-def described(model: nn.Module, *, is_replaced: bool) -> PlainModel:
-    """The description of ``model``, of which modules are about to be replaced, or not.
+def described(model: nn.Module, replaced: Mapping[str, nn.Module]) -> PlainModel:
+    """The description of ``model``, of which modules are about to be replaced.
 
-    >>> described(nn.Linear(2, 1), is_replaced=True).names
-    ('weight', 'bias')
+    >>> linear = nn.Linear(2, 1)
+    >>> described(linear, {"": linear}).classes, described(linear, {}).names
+    ({'': 'torch.nn.modules.linear.Linear'}, ())
     """
     config: Any = getattr(model, "config", None)
     generates: Any = getattr(model, "can_generate", lambda: False)
     return PlainModel(
         kind=type(model).__name__,
-        names=tuple(model.state_dict()) if is_replaced else (),
+        names=tuple(model.state_dict()) if replaced else (),
+        classes={name: class_name(type(module)) for name, module in replaced.items()},
         unsaved=frozenset(getattr(model, "_keys_to_ignore_on_save", None) or ()),
         config=config if hasattr(config, "save_pretrained") else None,
         generation_config=getattr(model, "generation_config", None) if generates() else None,
     )
+
+
+def class_name(kind: type) -> str:
+    """Its module and name."""
+    return f"{kind.__module__}.{kind.__qualname__}"

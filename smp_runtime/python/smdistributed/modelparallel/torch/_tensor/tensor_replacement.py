@@ -34,7 +34,11 @@ from smdistributed.modelparallel.torch._tensor.first_values import (
     refuse_unknown,
     take_values,
 )
-from smdistributed.modelparallel.torch._tensor.plain_model import PlainModel, described
+from smdistributed.modelparallel.torch._tensor.plain_model import (
+    PlainModel,
+    class_name,
+    described,
+)
 from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     Replacement,
     TensorPlan,
@@ -89,7 +93,7 @@ def replace_annotated(root: nn.Module) -> Replaced:
     for line in lines(plan):
         info(line)
     _refuse_heads(plan, degree)
-    plain = described(root, is_replaced=bool(plan.replacements))
+    plain = described(root, {_path(one): one.module for one in plan.replacements})
     made = _made_by_module(root, plan)
     for parent in list(root.modules()):
         for name, child in parent._modules.items():
@@ -115,7 +119,12 @@ def registrations_with(root: nn.Module, degree: int) -> dict[str, Registration]:
 
 
 def _by_name(plan: TensorPlan) -> dict[str, Registration]:
-    return {"" if one.name == "(root)" else one.name: one.registration for one in plan.replacements}
+    return {_path(one): one.registration for one in plan.replacements}
+
+
+def _path(one: Replacement) -> str:
+    """From the root, which is empty."""
+    return "" if one.name == "(root)" else one.name
 
 
 def _known(root: nn.Module) -> dict[str, Registration]:
@@ -238,6 +247,15 @@ _HUGGING_FACE = {
     "transformers.models.bert.modeling_bert": ENCODERS,
     "transformers.models.roberta.modeling_roberta": ENCODERS,
 }
+
+
+def predefined_by_name(name: str) -> Registration | None:
+    """The built-in registration for a class, of which a file says module and name."""
+    for kind, known in ((nn.Linear, _LINEAR), (nn.Embedding, _EMBEDDING)):
+        if name == class_name(kind):
+            return known
+    module, _, kind_name = name.rpartition(".")
+    return _HUGGING_FACE.get(module, {}).get(kind_name)
 
 
 def predefined_registration(module: nn.Module) -> Registration | None:

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of one form made of those of another, without a job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.dcp_content import GROUPS, DcpContent
+from smdistributed.modelparallel.torch._checkpoint.dcp_writing import write_dcp
+from smdistributed.modelparallel.torch._checkpoint.file_splits import (
+    INDEX,
+    byte_count,
+    split_into_files,
+)
+from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainValues
+from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import NAME, finish, publish
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
+from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
+from smdistributed.modelparallel.torch._checkpoint.whole_parts import (
+    LocalValues,
+    WholeParts,
+    aliases,
+)
+from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp, Parts, checkpoints_below
+from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
+from smdistributed.modelparallel.torch._files.dcp_folder import METADATA
+from smdistributed.modelparallel.torch._files.safetensors_file import (
+    SafetensorsWriter,
+    require_known_types,
+)
+from smdistributed.modelparallel.torch._files.verification import problems_of
+from smdistributed.modelparallel.torch._state.streamed_states import KeptState
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+
+_CONFIGS = ("config.json", "generation_config.json")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that is read as it is looked at."""
+
+    kind: str
+    model: PlainValues
+    kept: KeptState | None = None
+    """The state of optimizers, if it has any that can be converted."""
+    field: Callable[[str], PlainValues] | None = None
+    """What they keep by a field."""
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    to: str,
+    *,
+    key: str | None = None,
+    max_shard_size: int | str = "5GB",
+    config: str | os.PathLike[str] | None = None,
+) -> str:
+    """Writes what is in ``source`` into the folder ``target`` in another form, a value at a time.
+    Needs no job, and runs nothing that a file holds.
+
+    Args:
+        source: a checkpoint of ``smp.save_checkpoint`` in parts or the folder of several, of which
+            the newest is taken; one of ``torch.distributed.checkpoint`` (DCP); a folder of Hugging
+            Face; or a file of ``torch.save`` or safetensors with a state dict.
+        target: a folder; a checkpoint of that form that is there is replaced.
+        to: "dcp", as ``smp.save_dcp`` writes it, with the optimizer's state if ``source`` has parts
+            with such; or "huggingface", as ``smp.save_pretrained`` does: the model alone.
+        key: where ``source``, of DCP, has the model, such as "app.model", or where ``target`` of
+            DCP is to have it; None: found by the names, and "model".
+        max_shard_size: the size of a file for Hugging Face.
+        config: a folder or file with ``config.json`` of the model, which goes to Hugging Face's
+            files; None: that beside ``source``, if it is there.
+
+    Returns:
+        A sentence about what was converted.
+
+    Raises:
+        SMPCheckpointError: for what is not whole, not known, or does not have the names from before
+            modules were replaced; ``target`` is as it was then.
+    """
+    from_path, into = Path(source), Path(target)
+    found = _open(from_path, key)
+    if to == "dcp":
+        content = DcpContent()
+        content.add_model(found.model, "model" if key is None else key)
+        if found.kept is not None and found.field is not None:
+            content.add_optimizer(found.kept, found.field, "optimizer")
+        write_dcp(into, content)
+        state = "" if found.kept is None else " and the state of its optimizer"
+    elif to == "huggingface":
+        _write_pretrained(into, found.model, byte_count(max_shard_size, "convert got"), _configs(
+            from_path if config is None else Path(config), wanted=config is not None))  # fmt: skip
+        state = "; the optimizer's state is left out" if found.kept is not None else ""
+    else:
+        raise SMPCheckpointError(f"convert got to={to!r}; expected 'dcp' or 'huggingface'")
+    return f"{into}: {len(found.model.entries)} tensors of a {found.kind}{state}"
+
+
+def _open(path: Path, key: str | None) -> Source:
+    if (path / _runtime.NEWEST).is_file():
+        name = (path / _runtime.NEWEST).read_text(encoding="utf-8").strip()
+        path = path / name
+    if not path.exists():
+        raise SMPCheckpointError(f"there is no checkpoint {path}")
+    if path.is_dir():
+        for place, one in checkpoints_below(path, depth=0):
+            if isinstance(one, Parts):
+                whole = WholeParts(PartialCheckpoint(place, weights_only=True))
+                return Source(one.kind, whole.model(), whole.optimizer(), whole.field)
+            if isinstance(one, Dcp):
+                return Source(one.kind, _of_dcp(place, one, key))
+        entries = read_whole_model(
+            path / "pytorch_model.bin",
+            lambda: f"{path} holds no checkpoint that can be converted: expected manifest.json, "
+            f"{METADATA}, model.safetensors, pytorch_model.bin or an index of either",
+            is_of_others=True,
+            weights_only=True,
+        )  # fmt: skip
+        return Source("folder of Hugging Face", _of_entries(path, dict(entries)))
+    entries = read_whole_model(
+        path, lambda: f"there is no file {path}", is_of_others=True, weights_only=True
+    )
+    return Source("whole model", _of_entries(path, dict(entries)))
+
+
+def _of_entries(path: Path, entries: dict[str, torch.Tensor]) -> LocalValues:
+    others = [name for name, value in entries.items() if not isinstance(value, torch.Tensor)]
+    if others:
+        raise SMPCheckpointError(
+            f"{path} holds {others[0]}, which is no tensor: expected the state dict of a model"
+        )
+    likes = {name: torch.empty(value.shape, dtype=value.dtype, device="meta")
+             for name, value in entries.items()}  # fmt: skip
+    return LocalValues(entries, likes, aliases(entries))
+
+
+def _of_dcp(folder: Path, one: Dcp, key: str | None) -> LocalValues:
+    if problems := problems_of(folder, one, one.names):
+        raise SMPCheckpointError("\n".join(f"{folder}/{problem}" for problem in problems))
+    entries = DcpEntries(folder)
+    optimizers = {name.partition(f"{GROUPS}.")[0] for name in entries if f"{GROUPS}." in name}
+    tensors = [name for name in entries.likes if not name.startswith(tuple(optimizers - {""}))]
+    prefixes = [f"{key}." if key else ""] if key is not None else ["model.", "app.model.", ""]
+    for prefix in prefixes:
+        names = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
+        if names:
+            below = Below(entries, names)
+            return LocalValues(below, below.likes, {})
+    raise SMPCheckpointError(
+        f"{folder} has no tensor of a model below {prefixes[0]!r}; there are "
+        f"{', '.join(list(entries.likes)[:8]) or 'no tensors'}"
+    )
+
+
+def _configs(place: Path, *, wanted: bool) -> list[Path]:
+    """The configs of the model in a folder, or a file."""
+    found = [place] if place.is_file() else [place / name for name in _CONFIGS]
+    there = [file for file in found if file.is_file() and file.name in _CONFIGS]
+    if wanted and not there:
+        raise SMPCheckpointError(f"{place} is no config.json, and has none")
+    return there
+
+
+def _write_pretrained(
+    folder: Path, values: PlainValues, limit_bytes: int, configs: Sequence[Path]
+) -> None:
+    likes = {name: one.like for name, one in values.entries.items()}
+    require_known_types(likes)
+    split = split_into_files(likes, limit_bytes)
+    folder.mkdir(parents=True, exist_ok=True)
+    finish(folder)
+    staging = Path(tempfile.mkdtemp(prefix=f".{NAME}.", suffix=".staging", dir=folder))
+    try:
+        for config in configs:
+            shutil.copyfile(config, staging / config.name)
+        index = split.index()
+        if index is not None:
+            _runtime.write_file(staging / INDEX, index)
+        for file, held in split.files.items():
+            writer = SafetensorsWriter(staging / file, held)
+            for name in writer.names:
+                value = values.value(name)
+                assert value is not None
+                writer.write(value)
+            writer.commit()
+        publish(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m smdistributed.modelparallel.checkpoint convert``, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import transformers
+from smdistributed.modelparallel.checkpoint import convert, main
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from torch import nn
+
+
+def gpt2() -> Any:
+    torch.manual_seed(7)
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=2, n_head=2)
+    )
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        values: torch.Tensor = model.eval()(torch.arange(8).unsqueeze(0)).logits
+    return values
+
+
+@pytest.fixture
+def saved(smp: ModuleType, tmp_path: Path) -> Path:
+    """A checkpoint in parts of a job."""
+    model = smp.DistributedModel(gpt2())
+    smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5))
+    smp.save_checkpoint(str(tmp_path / "parts"), "first")
+    smp.save_checkpoint(str(tmp_path / "parts"), "whole", partial=False)
+    smp.save_checkpoint(str(tmp_path / "parts"), "last")
+    return tmp_path / "parts"
+
+
+@pytest.mark.parametrize("source", [".", "first_partial", "whole"])
+def test_from_pretrained_reads_what_was_converted(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    gpt2().config.save_pretrained(tmp_path)
+
+    code = main(["convert", str(saved / source), str(tmp_path / "made"), "--to", "huggingface",
+                 "--max-shard-size", "2KB", "--config", str(tmp_path)])  # fmt: skip
+
+    assert code == 0
+    assert f"{tmp_path / 'made'}: 28 tensors of a " in capsys.readouterr().out
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "made")
+    assert torch.equal(logits(read), logits(gpt2()))
+
+
+def test_what_others_wrote_is_converted_both_ways(tmp_path: Path) -> None:
+    model = gpt2()
+    model.save_pretrained(tmp_path / "theirs", max_shard_size="2KB")
+
+    convert(tmp_path / "theirs", tmp_path / "dcp", "dcp", key="app.model")
+    content = {"app": {"model": {name: torch.zeros_like(value)
+                                 for name, value in model.state_dict().items()
+                                 if name != "lm_head.weight"}}}  # fmt: skip
+    dcp.load(content, checkpoint_id=tmp_path / "dcp")
+    gpt2().config.save_pretrained(tmp_path / "dcp")
+    convert(tmp_path / "dcp", tmp_path / "back", "huggingface")
+
+    for name, value in content["app"]["model"].items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    assert torch.equal(logits(read), logits(model))
+
+
+def test_a_model_at_the_top_is_found_beside_the_optimizer(tmp_path: Path) -> None:
+    state = {"weight": torch.ones(2, 3), "optimizer": {
+        "state": {"weight": {"exp_avg": torch.ones(2, 3)}},
+        "param_groups": [{"lr": 0.1, "params": ["weight"]}]}}  # fmt: skip
+    dcp.save(state, checkpoint_id=tmp_path / "dcp")
+
+    text = convert(tmp_path / "dcp", tmp_path / "made", "huggingface")
+
+    assert "1 tensors of a checkpoint of torch.distributed.checkpoint" in text
+
+
+def refused(saved: Path, tmp_path: Path, **given: Any) -> str:
+    (tmp_path / "made").mkdir(exist_ok=True)
+    before = sorted((tmp_path / "made").rglob("*"))
+    with pytest.raises(SMPCheckpointError) as error:
+        convert(saved, tmp_path / "made", **{"to": "huggingface", **given})
+    assert sorted((tmp_path / "made").rglob("*")) == before
+    return str(error.value)
+
+
+def test_damage_and_what_is_missing_is_named(saved: Path, tmp_path: Path) -> None:
+    part = saved / "last_partial/model_0_0.pt"
+    data = part.read_bytes()
+    part.write_bytes(data[:-9])
+    assert "model_0_0.pt" in refused(saved, tmp_path)
+    part.unlink()
+    assert "model_0_0.pt is missing" in refused(saved, tmp_path)
+    assert "there is no checkpoint" in refused(tmp_path / "nowhere", tmp_path)
+    assert "holds no checkpoint that can be converted" in refused(tmp_path / "made", tmp_path)
+    assert "expected 'dcp' or 'huggingface'" in refused(saved / "whole", tmp_path, to="onnx")
+    assert "is no config.json" in refused(saved / "whole", tmp_path, config=saved)
+
+
+def test_a_cut_file_of_dcp_is_named_and_a_key_that_is_not_there(tmp_path: Path) -> None:
+    dcp.save({"model": nn.Linear(2, 2).state_dict()}, checkpoint_id=tmp_path / "dcp")
+    assert "no tensor of a model below 'net.'" in refused(tmp_path / "dcp", tmp_path, key="net")
+    file = tmp_path / "dcp/__0_0.distcp"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert "__0_0.distcp is cut off" in refused(tmp_path / "dcp", tmp_path)
+
+
+def test_a_checkpoint_that_does_not_say_its_plain_names_is_refused(
+    saved: Path, tmp_path: Path
+) -> None:
+    folder = saved / "last_partial"
+    (folder / "manifest.json").unlink()  # it has checksums
+    slices = {"format": 2, "axes": {}, "replaced": {"": "DistributedTransformerLMHead"}}
+    (folder / "slices.json").write_text(json.dumps(slices))
+
+    text = refused(folder, tmp_path)
+
+    assert "of what class (root), now DistributedTransformerLMHead, had been" in text
+    assert "smp.save_dcp or smp.save_pretrained" in text
+
+
+def test_what_is_no_tensor_is_named(tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(1), "step": 3}, tmp_path / "model.pt")
+    assert "holds step, which is no tensor" in refused(tmp_path / "model.pt", tmp_path)
+
+
+def test_the_command_line_says_errors_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(tmp_path / "a"), str(tmp_path / "b"), "--to", "dcp"]) == 1
+    assert capsys.readouterr().err == f"Error: there is no checkpoint {tmp_path / 'a'}\n"
