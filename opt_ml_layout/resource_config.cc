@@ -135,6 +135,21 @@ ResourceConfig as_one_group(ResourceConfig config) {
   return config;
 }
 
+ResourceConfig without_host(ResourceConfig config, const std::string& host) {
+  std::erase(config.hosts, host);
+  for (InstanceGroup& group : config.groups) std::erase(group.hosts, host);
+  config.document.set("hosts", Value::list_of(config.hosts));
+  if (const Value* listed = config.document.find("instance_groups"); listed && listed->list()) {
+    Value::List groups = *listed->list();
+    for (Value& group : groups) {
+      const std::string name = group.text_of("instance_group_name");
+      group.set("hosts", Value::list_of(config.group_hosts(name)));
+    }
+    config.document.set("instance_groups", std::move(groups));
+  }
+  return config;
+}
+
 ResourceConfig read_resource_config(const Layout& layout) {
   const std::filesystem::path file = layout.resource_config();
   std::optional<Value> document = read_json_file(file);

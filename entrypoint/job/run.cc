@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/doctor/host_probe.h"
@@ -18,14 +18,15 @@
 #include "entrypoint/job/ending.h"
 #include "entrypoint/job/failure/cause.h"
 #include "entrypoint/job/preparation.h"
+#include "entrypoint/job/start_log.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"
+#include "entrypoint/plan/smaller_job.h"
 #include "entrypoint/runners/job_runner.h"
 #include "entrypoint/ssh/node_report.h"
 #include "entrypoint/ssh/sshd.h"
 #include "opt_ml_layout/outputs.h"
-#include "opt_ml_layout/python_text.h"
 #include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/log.h"
 
@@ -70,56 +71,6 @@ JobSettings settings_of(const JobConfig& job, const JobOutline& outline) {
   return settings;
 }
 
-/// Log readers search for some of these lines: they are the reference's, word by word.
-void log_summary(const JobConfig& job, const HostFacts& facts, const LaunchPlan& plan) {
-  if (facts.num_gpus == 0) SMP_LOG(info, "No GPUs detected (normal if no gpus installed)");
-  SMP_LOG(info, "train {}: cpus={} gpus={} neurons={}", SMP_VERSION, facts.num_cpus, facts.num_gpus,
-          facts.num_neurons);
-  if (!job.files.hyperparameters.not_json.empty()) {
-    SMP_LOG(debug, "Hyperparameters that are text and not JSON: {}",
-            fmt::join(job.files.hyperparameters.not_json, ", "));
-  }
-  if (job.program.framework_module) {
-    const std::string& module = *job.program.framework_module;
-    SMP_LOG(info, "Imported framework {}", module.substr(0, module.find(':')));
-  }
-  if (plan.outline.runner.kind == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
-  if (plan.outline.runner.kind == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
-  if (job.program.framework_module && plan.outline.runner.kind != Runner::kTrainingModule) {
-    SMP_LOG(info, "Invoking user training script.");
-  }
-  if (!plan.outline.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.outline.cluster);
-  SMP_LOG(info, "Runner: {}", plan.outline.runner.reason);
-  for (const std::string& note : plan.notes) SMP_LOG(info, "{}", note);
-  for (const std::string& warning : plan.warnings) SMP_LOG(warning, "{}", warning);
-}
-
-/// Section "Invoking user script" of the log: the training environment, every exported variable and
-/// the command.
-void log_invocation(const LaunchPlan& plan, const Secrets& secrets) {
-  if (!smp::log::enabled(smp::log::Level::kInfo)) return;
-  const ProgramEnvironment& environment = plan.outline.environment;
-  std::string text = "Invoking user script\n\n";
-  // Log readers search for these words, so they stay where the variables do not.
-  if (smp::log::enabled(smp::log::Level::kDebug)) {
-    text += "Training Env:\n\n";
-    text += opt_ml::to_json_indented(secrets.mask(environment.job.training_environment), 4);
-    text += "\n\nEnvironment variables:\n\n";
-    for (const Variable& variable : secrets.mask(environment.variables)) {
-      text += fmt::format("{}={}\n", variable.name, variable.value);
-    }
-  } else {
-    text += fmt::format(
-        "Training Env: in SM_TRAINING_ENV. Environment variables: {} are set; SM_LOG_LEVEL=10 "
-        "prints all of them\n",
-        environment.variables.size());
-  }
-  text += "\nInvoking script with the following command:\n\n";
-  const auto& command = plan.command.argv.empty() ? plan.command.user_command : plan.command.argv;
-  text += shell_join(secrets.mask(command)) + "\n\n";
-  smp::log::write(smp::log::Level::kInfo, text);
-}
-
 bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputRecord& output) {
   const bool is_pytorch =
       job.program.framework_module && *job.program.framework_module == kPyTorchModule;
@@ -157,9 +108,11 @@ class JobRun {
 
  private:
   void prepare_host();
+  void expect_ranks();
   std::optional<Outcome> fetch_code();
   Outcome run_program();
   Outcome run_with_restarts();
+  bool go_on_without(const std::string& host, std::int64_t restarts);
   JobStatus run_plan();
   void announce(const JobStatus& status);
 
@@ -192,11 +145,15 @@ void JobRun::prepare_host() {
   processes_.watch_output([this](StreamKind kind, const RankTag* tag, std::string_view piece) {
     output_.add(kind, tag, piece);
   });
-  if (choice.runs_mpirun()) {
-    output_.expect_mpirun();
-    const TagEnd end = facts_.has_prterun ? TagEnd::kSpace : TagEnd::kColon;
-    processes_.set_rank_tags(RankTags(choice.hosts, choice.processes_per_host, end));
-  }
+  expect_ranks();
+}
+
+void JobRun::expect_ranks() {
+  const RunnerChoice& choice = outline_.runner;
+  if (!choice.runs_mpirun()) return;
+  output_.expect_mpirun();
+  const TagEnd end = facts_.has_prterun ? TagEnd::kSpace : TagEnd::kColon;
+  processes_.set_rank_tags(RankTags(choice.hosts, choice.processes_per_host, end));
 }
 
 /// Afterwards there is a plan, or the job ends so.
@@ -237,22 +194,49 @@ Outcome JobRun::run_program() {
   return run_with_restarts();
 }
 
+/// Plans the job for the hosts that are left. False, with the reason in the log, where it is to
+/// end.
+bool JobRun::go_on_without(const std::string& host, std::int64_t restarts) {
+  if (processes_.stop_signal() != 0 || job_.options.restarts == 0) return false;
+  try {
+    SmallerJob smaller = job_without_host(job_, facts_, host, restarts);
+    job_ = std::move(smaller.job);
+    outline_ = smaller.plan.outline;  // the runner and the recorder look at it
+    plan_ = std::move(smaller.plan);
+  } catch (const smp::ConfigError& error) {
+    SMP_LOG(error, "The job does not go on without {}: {}", host, error.what());
+    return false;
+  }
+  SMP_LOG(warning, "Lost {}; all ranks are started again on {} hosts (restart {} of {})", host,
+          outline_.runner.hosts.size(), restarts + 1, job_.options.restarts);
+  expect_ranks();
+  output_.begin_again();
+  return true;
+}
+
 /// The outcome of the last start of the ranks. An exception that comes twice in a row is the
 /// script's own, and would come again; ranks may be killed as often as it pleases the machine.
 Outcome JobRun::run_with_restarts() {
-  const LaunchPlan& plan = *plan_;
   std::string last_exception;
   for (std::int64_t restarts = 0;; ++restarts) {
     if (job_.options.restarts > 0) {
       set_variable(outline_.environment.variables, "SM_RESTART_COUNT", fmt::to_string(restarts));
     }
-    Outcome outcome = runner_->run(plan.command.argv);
+    Outcome outcome;
+    try {
+      outcome = runner_->run(plan_->command.argv);
+    } catch (const LostHost& loss) {
+      if (!go_on_without(loss.host(), restarts)) throw;
+      continue;
+    }
     if (is_tolerated(job_, outcome, output_)) outcome.status = {};
-    // Open MPI 5 may end with 0 where it lost a host.
     const bool runs_mpirun = outline_.runner.runs_mpirun();
-    const bool lost_host = runs_mpirun && !output_.reports().lost_host().empty();
-    if (outcome.status.ok() && lost_host) outcome.status.code = 1;
-    const bool ends = outcome.status.ok() || outcome.followed || lost_host ||
+    const std::string lost_host = runs_mpirun ? output_.reports().lost_host() : "";
+    if (!lost_host.empty()) {
+      if (go_on_without(lost_host, restarts)) continue;
+      if (outcome.status.ok()) outcome.status.code = 1;  // as Open MPI 5 may end then
+    }
+    const bool ends = outcome.status.ok() || outcome.followed || !lost_host.empty() ||
                       processes_.stop_signal() != 0 || restarts == job_.options.restarts;
     if (ends) return outcome;
     const Cause cause = find_cause({.status = outcome.status, .is_mpirun = runs_mpirun}, output_);
@@ -276,7 +260,7 @@ JobStatus JobRun::run_plan() {
                      .oom_kills_before = oom_kills(),
                      .folders = {job_.layout.base(), job_.layout.output(), "/tmp"},
                      .channels = job_.files.channels.sorted_names(),
-                     .ranks = outline_.ranks.places,
+                     .ranks = {},
                      .runs_mpirun = outline_.runner.runs_mpirun(),
                      .shared_memory = shared_memory_text(facts_),
                      .debugger = smp::value_or(job_.environment, "USE_SMDEBUG") != "0",
@@ -294,8 +278,10 @@ JobStatus JobRun::run_plan() {
       log_invocation(*plan_, secrets_);
       outcome = run_program();
     }
+    context.ranks = outline_.ranks.places;  // fewer, where hosts were lost
     return status_of(*outcome, processes_, output_, context);
   } catch (const std::exception& error) {
+    context.ranks = outline_.ranks.places;
     return status_of(error, context);
   }
 }

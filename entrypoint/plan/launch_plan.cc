@@ -96,6 +96,11 @@ Words warnings_of(const JobConfig& job, const HostFacts& facts, const LaunchPlan
   append(warnings, outline.environment.warnings);
   append(warnings, plan.command.warnings);
   if (lacks_check) warnings.push_back(unchecked_warning(facts));
+  if (job.options.min_hosts > 0 && (job.options.restarts == 0 || !outline.runner.runs_mpirun())) {
+    warnings.emplace_back(
+        "SM_LAUNCH_MIN_HOSTS has no effect: a job goes on without a host where mpirun starts its "
+        "ranks and SM_LAUNCH_RESTARTS allows it");
+  }
   if (!outline.runner.starts_ranks()) add(warnings, one_process_warning(outline.parallel.config));
   append(warnings, left_out_warnings(outline));
   return warnings;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "entrypoint/process/spawn.h"
+#include "entrypoint/runners/lost_hosts.h"
 #include "entrypoint/runners/rank_exec.h"
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/text.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr const char* kSavedFile = "environment";
 constexpr const char* kHostFile = "host_environment";
+constexpr const char* kHosts = "SM_HOSTS";
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
@@ -106,6 +108,7 @@ std::vector<std::string> rank_environment(const std::filesystem::path& folder,
   if (folder.empty()) return current;
   std::vector<std::string> result = from_file(folder / kSavedFile);
   if (result.empty()) return current;
+  const std::string hosts(value_of(result, kHosts));
   for (const std::string& entry : current) {
     if (!belongs_to_session(name_of(entry))) set_entry(result, entry);
   }
@@ -115,6 +118,7 @@ std::vector<std::string> rank_environment(const std::filesystem::path& folder,
         name_of(entry) == "OMP_NUM_THREADS" && !value_of(current, "OMP_NUM_THREADS").empty();
     if (!user_chose) set_entry(result, entry);
   }
+  leave_out_lost_hosts(result, hosts, value_of(result, kHosts));
   const std::string secret = smp::read_text(folder / kSecretFile);
   if (!secret.empty()) set_variable(result, smp::kSecretVariable, secret);
   return result;

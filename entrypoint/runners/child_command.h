@@ -31,9 +31,10 @@ void save_rank_environment(const std::filesystem::path& folder, const ProgramEnv
                            std::span<const std::string> planned);
 
 /// The environment of a rank's program: the one that this host's `train` saved, over it the
-/// variables that mpirun brought (`current`), over them those of this host. Variables of the ssh
-/// session itself do not count. The secret of the job is the one that the master put there. Pure
-/// but for reading the three files; without the first two the result is `current`.
+/// variables that mpirun brought (`current`), over them those of this host, without the hosts that
+/// the job has lost since. Variables of the ssh session itself do not count. The secret of the job
+/// is the one that the master put there. Pure but for reading the three files; without the first
+/// two the result is `current`.
 std::vector<std::string> rank_environment(const std::filesystem::path& folder,
                                           std::vector<std::string> current);
 

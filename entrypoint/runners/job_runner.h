@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -14,6 +15,7 @@
 #include "entrypoint/process/process_runner.h"
 #include "entrypoint/ssh/job_status.h"
 #include "entrypoint/ssh/sshd.h"
+#include "smp_runtime/core/error.h"
 
 namespace entrypoint {
 
@@ -22,6 +24,18 @@ struct Outcome {
   std::string error_class = "ExecuteUserScriptError";
   std::vector<std::string> command;   ///< what ended so, secrets not yet masked
   std::optional<JobStatus> followed;  ///< a worker's: what the master said, to be repeated
+};
+
+/// A host on which ranks ran is gone.
+class LostHost : public smp::HostError {
+ public:
+  LostHost(std::string host, const std::string& why)
+      : HostError("{}", why), host_(std::move(host)) {}
+
+  [[nodiscard]] const std::string& host() const { return host_; }
+
+ private:
+  std::string host_;
 };
 
 class JobRunner {
@@ -34,7 +48,9 @@ class JobRunner {
   virtual std::optional<Outcome> connect() { return std::nullopt; }
 
   /// Runs `argv`, the plan's command or its check, on a worker what the master starts there. Blocks
-  /// until it has ended or was stopped (ProcessRunner::stop_signal()). Throws as connect() does.
+  /// until it has ended or was stopped (ProcessRunner::stop_signal()). Throws as connect() does,
+  /// and a master LostHost. May be called again, also after that, with the outline for the hosts
+  /// that are left.
   virtual Outcome run(const std::vector<std::string>& argv) = 0;
 
   /// Copies what the other hosts recorded to where this one does, for the report. Call it once,

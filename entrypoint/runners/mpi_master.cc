@@ -160,7 +160,9 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
 Outcome MpiMaster::run(const std::vector<std::string>& argv) {
   const ChildId mpirun =
       processes_.start(command_for(outline_, settings_, argv, mpirun_environment()));
-  const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
+  std::vector<std::string> workers = choice_.hosts;
+  std::erase(workers, choice_.current_host);
+  const WatchRequest watched{.hosts = workers, .port = settings_.ssh_port};
   const ChildId watch = processes_.start(
       HelperProcess{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
 
@@ -175,13 +177,15 @@ Outcome MpiMaster::run(const std::vector<std::string>& argv) {
   if (loss.empty()) return {.status = *processes_.ended(mpirun), .command = argv};
 
   SMP_LOG(error, "{}", loss);
-  std::erase_if(ready_, [&](const std::string& host) { return loss.starts_with(host + " "); });
+  const std::string lost = loss.substr(0, loss.find(' '));
+  std::erase(ready_, lost);
   processes_.send(mpirun, SIGTERM);
   const Deadline deadline = Clock::now() + kMpirunEnd;
   while (!processes_.ended(mpirun) && processes_.wait(deadline) != Wake::kDeadline) {
   }
   processes_.send(mpirun, SIGKILL);
-  throw smp::HostError("{}; its container was stopped or its machine failed, see its log", loss);
+  while (!processes_.ended(mpirun)) processes_.wait(kNever);  // it was killed
+  throw LostHost(lost, loss + "; its container was stopped or its machine failed, see its log");
 }
 
 void MpiMaster::collect_records() {

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+import signal
+
 import cluster
 import pytest
 from cluster import two_hosts
@@ -130,3 +133,71 @@ def test_ranks_of_both_hosts_are_started_again(folder):
     assert "restart 2 of 2" in master.err
     assert master.tree.succeeded
     assert worker.tree.succeeded
+
+
+GOES_ON = """
+    import json, os, signal, time
+    from mpi4py import MPI
+    world = MPI.COMM_WORLD
+    count, hosts = os.environ["SM_RESTART_COUNT"], json.loads(os.environ["SM_HOSTS"])
+    environment = json.loads(os.environ["SM_TRAINING_ENV"])
+    assert environment["hosts"] == environment["distribution_hosts"] == hosts
+    world.Barrier()
+    print(end=f"rank {world.rank} of {world.size} start {count} {' '.join(hosts)}\\n", flush=True)
+    while len(hosts) == 3:
+        time.sleep(0.1)
+"""
+
+
+def lose(hosts, *lost, how, times=6, **environment):
+    """Runs a job of three hosts of which some are lost one after the other."""
+    running = hosts.start_all(SM_LAUNCH_RESTARTS="2", **environment)
+    running[0].wait_for_line("start 0", times=times)
+    for name in lost:
+        if how == "unplugged":
+            hosts.network.unplug(name)
+        else:
+            hosts.hosts[name].signal(signal.SIGKILL)
+    return [host.finish() for host in running if host.name not in lost]
+
+
+@needs_mpirun
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+@pytest.mark.parametrize(("lost", "how"), [("algo-2", "killed"), ("algo-3", "unplugged")])
+def test_a_job_goes_on_without_a_host_that_is_lost(folder, lost, how):
+    with two_hosts(folder, GOES_ON, hosts=3) as hosts:
+        master, worker = lose(hosts, lost, how=how, SM_LAUNCH_MIN_HOSTS="2")
+
+    assert (master.code, worker.code) == (0, 0), master.err + worker.err
+    left = " ".join(name for name in ("algo-1", "algo-2", "algo-3") if name != lost)
+    for rank in range(4):
+        assert f"rank {rank} of 4 start 1 {left}" in master.out
+    assert f"Lost {lost}; all ranks are started again on 2 hosts (restart 1 of 2)" in master.err
+    assert master.tree.succeeded
+    assert worker.tree.succeeded
+
+
+@needs_mpirun
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_a_job_that_needs_the_host_ends_and_names_it(folder):
+    with two_hosts(folder, GOES_ON, hosts=3) as hosts:
+        master, worker = lose(hosts, "algo-2", how="killed", SM_LAUNCH_MIN_HOSTS="3")
+
+    assert (master.code, worker.code) == (1, 1)
+    assert "algo-2" in master.tree.failure
+    assert master.out.count("start") == 6
+    reason = "2 hosts are left, and SM_LAUNCH_MIN_HOSTS is 3"
+    assert f"The job does not go on without algo-2: {reason}" in master.err
+
+
+@needs_mpirun
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_degrees_that_do_not_fit_the_hosts_that_are_left_are_named(folder):
+    degrees = json.dumps({"pipeline_parallel_degree": 3, "microbatches": 3})
+    trees = make_trees(folder, GOES_ON, hosts=3, processes=2, **{"mp-parameters": degrees})
+    with cluster.Cluster(folder, trees) as hosts:
+        master, worker = lose(hosts, "algo-2", how="killed", SM_LAUNCH_MIN_HOSTS="1")
+
+    assert (master.code, worker.code) == (1, 1)
+    assert "The job does not go on without algo-2: " in master.err
+    assert "pipeline_parallel_degree" in master.err
