@@ -135,9 +135,12 @@ ResourceConfig as_one_group(ResourceConfig config) {
   return config;
 }
 
-ResourceConfig without_host(ResourceConfig config, const std::string& host) {
-  std::erase(config.hosts, host);
-  for (InstanceGroup& group : config.groups) std::erase(group.hosts, host);
+ResourceConfig without_hosts(ResourceConfig config, const std::vector<std::string>& hosts) {
+  const auto is_out = [&](const std::string& host) {
+    return std::ranges::find(hosts, host) != hosts.end();
+  };
+  std::erase_if(config.hosts, is_out);
+  for (InstanceGroup& group : config.groups) std::erase_if(group.hosts, is_out);
   config.document.set("hosts", Value::list_of(config.hosts));
   if (const Value* listed = config.document.find("instance_groups"); listed && listed->list()) {
     Value::List groups = *listed->list();

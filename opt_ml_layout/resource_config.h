@@ -33,8 +33,8 @@ struct ResourceConfig {
 /// `config`, whose hosts are one instance group, with `groups` and `document` made to say so.
 ResourceConfig as_one_group(ResourceConfig config);
 
-/// `config` without one of its hosts, which is not the current one; a group may have none then.
-ResourceConfig without_host(ResourceConfig config, const std::string& host);
+/// `config` without some of its hosts; a group may have none then.
+ResourceConfig without_hosts(ResourceConfig config, const std::vector<std::string>& hosts);
 
 /// The config of a Training job. Throws ConfigError when the file is missing, is not JSON, lacks
 /// `hosts` or `current_host`, names a current host outside `hosts`, or has a value of another type.

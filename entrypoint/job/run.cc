@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/job/run.h"
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "entrypoint/config/shell_text.h"
 #include "entrypoint/doctor/host_probe.h"
@@ -112,7 +114,7 @@ class JobRun {
   std::optional<Outcome> fetch_code();
   Outcome run_program();
   Outcome run_with_restarts();
-  bool go_on_without(const std::string& host, std::int64_t restarts);
+  bool go_on_without_lost(const std::string& reported, std::int64_t restarts);
   JobStatus run_plan();
   void announce(const JobStatus& status);
 
@@ -194,20 +196,26 @@ Outcome JobRun::run_program() {
   return run_with_restarts();
 }
 
-/// Plans the job for the hosts that are left. False, with the reason in the log, where it is to
-/// end.
-bool JobRun::go_on_without(const std::string& host, std::int64_t restarts) {
-  if (processes_.stop_signal() != 0 || job_.options.restarts == 0) return false;
+/// Plans the job for the hosts that are left where some are lost, `reported` among them, if that is
+/// not empty. False where none are, or, with the reason in the log, where the job is to end.
+bool JobRun::go_on_without_lost(const std::string& reported, std::int64_t restarts) {
+  if (processes_.stop_signal() != 0 || job_.options.min_hosts == 0) return false;
+  std::vector<std::string> lost = runner_->silent_hosts();
+  if (!reported.empty() && std::ranges::find(lost, reported) == lost.end()) {
+    lost.push_back(reported);
+  }
+  if (lost.empty() || processes_.stop_signal() != 0) return false;
+  const std::string names = fmt::to_string(fmt::join(lost, ", "));
   try {
-    SmallerJob smaller = job_without_host(job_, facts_, host, restarts);
+    SmallerJob smaller = job_without_hosts(job_, facts_, lost, restarts);
     job_ = std::move(smaller.job);
     outline_ = smaller.plan.outline;  // the runner and the recorder look at it
     plan_ = std::move(smaller.plan);
   } catch (const smp::ConfigError& error) {
-    SMP_LOG(error, "The job does not go on without {}: {}", host, error.what());
+    SMP_LOG(error, "The job does not go on without {}: {}", names, error.what());
     return false;
   }
-  SMP_LOG(warning, "Lost {}; all ranks are started again on {} hosts (restart {} of {})", host,
+  SMP_LOG(warning, "Lost {}; all ranks are started again on {} hosts (restart {} of {})", names,
           outline_.runner.hosts.size(), restarts + 1, job_.options.restarts);
   expect_ranks();
   output_.begin_again();
@@ -226,14 +234,15 @@ Outcome JobRun::run_with_restarts() {
     try {
       outcome = runner_->run(plan_->command.argv);
     } catch (const LostHost& loss) {
-      if (!go_on_without(loss.host(), restarts)) throw;
+      if (!go_on_without_lost(loss.host(), restarts)) throw;
       continue;
     }
     if (is_tolerated(job_, outcome, output_)) outcome.status = {};
     const bool runs_mpirun = outline_.runner.runs_mpirun();
     const std::string lost_host = runs_mpirun ? output_.reports().lost_host() : "";
-    if (!lost_host.empty()) {
-      if (go_on_without(lost_host, restarts)) continue;
+    if (!outcome.status.ok() || !lost_host.empty()) {
+      // A rank may fail of a connection before anybody knows that its host is lost.
+      if (!outcome.followed && go_on_without_lost(lost_host, restarts)) continue;
       if (outcome.status.ok()) outcome.status.code = 1;  // as Open MPI 5 may end then
     }
     const bool ends = outcome.status.ok() || outcome.followed || !lost_host.empty() ||

@@ -69,6 +69,12 @@ void settle(Look& look) {
   look.of->reason = look.failure;
 }
 
+std::vector<Watched> watched_hosts(const WatchRequest& request) {
+  std::vector<Watched> all;
+  for (const std::string& host : request.hosts) all.push_back({.host = host});
+  return all;
+}
+
 void look_at_all(std::vector<Watched>& all, const WatchRequest& request) {
   std::vector<Look> open;
   for (Watched& watched : all) {
@@ -146,9 +152,20 @@ std::string NameLookup::route(std::chrono::milliseconds timeout) const {
   return "";
 }
 
+std::vector<std::string> silent_hosts(const WatchRequest& request) {
+  std::vector<Watched> all = watched_hosts(request);
+  for (int look = 0; look < request.misses && !all.empty(); ++look) {
+    if (look > 0) poll(nullptr, 0, static_cast<int>(request.period.count()));
+    look_at_all(all, request);
+    std::erase_if(all, [](const Watched& watched) { return watched.missed == 0; });
+  }
+  std::vector<std::string> silent;
+  for (const Watched& watched : all) silent.push_back(watched.host);
+  return silent;
+}
+
 std::string watch_hosts(const WatchRequest& request) {
-  std::vector<Watched> all;
-  for (const std::string& host : request.hosts) all.push_back({.host = host});
+  std::vector<Watched> all = watched_hosts(request);
   while (true) {
     const Deadline next = Clock::now() + request.period;
     look_at_all(all, request);

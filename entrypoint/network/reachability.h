@@ -42,4 +42,8 @@ struct WatchRequest {
 /// end it with a signal.
 std::string watch_hosts(const WatchRequest& request);
 
+/// The hosts that do not answer as often in a row as the request says. Blocks for at most so many
+/// times a look and a period.
+std::vector<std::string> silent_hosts(const WatchRequest& request);
+
 }  // namespace entrypoint

@@ -53,6 +53,10 @@ class JobRunner {
   /// that are left.
   virtual Outcome run(const std::vector<std::string>& argv) = 0;
 
+  /// Hosts on which run() started ranks, and that do not answer now. A master blocks for at most
+  /// 15 s.
+  virtual std::vector<std::string> silent_hosts() { return {}; }
+
   /// Copies what the other hosts recorded to where this one does, for the report. Call it once,
   /// between run() and announce(). A master blocks for at most 20 s, which a stop ends; hosts that
   /// do not answer are logged.

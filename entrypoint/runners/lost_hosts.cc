@@ -20,6 +20,7 @@ using opt_ml::Value;
 
 constexpr std::array kLists = {"hosts", "distribution_hosts", "current_instance_group_hosts"};
 constexpr std::array kVariables = {"SM_TRAINING_ENV", "SM_RESOURCE_CONFIG"};
+constexpr const char* kOfUser = "hyperparameters";
 constexpr const char* kGroupHosts = "SM_CURRENT_INSTANCE_GROUP_HOSTS";
 constexpr const char* kNumber = "SM_CURRENT_HOST_RANK";
 
@@ -49,6 +50,10 @@ Value without(const Value& value, const std::set<std::string>& lost) {
   if (value.object() == nullptr) return value;
   Value result = Value::Object{};
   for (const Value::Member& member : *value.object()) {
+    if (member.key == kOfUser) {
+      result.set(member.key, member.value);
+      continue;
+    }
     const bool names_hosts = std::ranges::find(kLists, member.key) != kLists.end();
     const bool is_list = names_hosts && member.value.list() != nullptr;
     result.set(member.key,

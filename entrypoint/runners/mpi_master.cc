@@ -15,6 +15,7 @@
 #include "entrypoint/ssh/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text.h"
 #include "smp_runtime/core/variables.h"
 
 namespace entrypoint {
@@ -24,6 +25,7 @@ namespace {
 constexpr std::chrono::seconds kPeerMargin{30};
 constexpr std::chrono::seconds kDelivery{15};
 constexpr std::chrono::seconds kMpirunEnd{5};
+constexpr std::chrono::milliseconds kLookAgain{1000};
 constexpr std::chrono::seconds kRecords{18};
 constexpr std::chrono::seconds kRecordsMargin{2};
 // Hosts that prepare themselves need about as long as each other.
@@ -160,8 +162,10 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
 Outcome MpiMaster::run(const std::vector<std::string>& argv) {
   const ChildId mpirun =
       processes_.start(command_for(outline_, settings_, argv, mpirun_environment()));
-  std::vector<std::string> workers = choice_.hosts;
-  std::erase(workers, choice_.current_host);
+  const std::vector<std::string> workers = other_hosts();
+  std::erase_if(ready_, [&](const std::string& host) {  // lost since
+    return std::ranges::find(workers, host) == workers.end();
+  });
   const WatchRequest watched{.hosts = workers, .port = settings_.ssh_port};
   const ChildId watch = processes_.start(
       HelperProcess{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
@@ -186,6 +190,24 @@ Outcome MpiMaster::run(const std::vector<std::string>& argv) {
   processes_.send(mpirun, SIGKILL);
   while (!processes_.ended(mpirun)) processes_.wait(kNever);  // it was killed
   throw LostHost(lost, loss + "; its container was stopped or its machine failed, see its log");
+}
+
+std::vector<std::string> MpiMaster::other_hosts() const {
+  std::vector<std::string> others = choice_.hosts;
+  std::erase(others, choice_.current_host);
+  return others;
+}
+
+std::vector<std::string> MpiMaster::silent_hosts() {
+  const WatchRequest request{
+      .hosts = other_hosts(), .port = settings_.ssh_port, .period = kLookAgain};
+  const ChildId look = processes_.start(
+      HelperProcess{.name = "look for lost hosts", .work = [request] {
+                      return fmt::to_string(fmt::join(entrypoint::silent_hosts(request), "\n"));
+                    }});
+  while (!processes_.ended(look)) processes_.wait(kNever);
+  const std::string found = processes_.collected(look);
+  return found.empty() ? std::vector<std::string>{} : smp::split(found, '\n');
 }
 
 void MpiMaster::collect_records() {

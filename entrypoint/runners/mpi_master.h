@@ -18,6 +18,7 @@ class MpiMaster final : public JobRunner {
 
   std::optional<Outcome> connect() override;
   Outcome run(const std::vector<std::string>& argv) override;
+  std::vector<std::string> silent_hosts() override;
   void collect_records() override;
   void announce(const JobStatus& status) override;
 
@@ -28,6 +29,8 @@ class MpiMaster final : public JobRunner {
   /// Nothing where it succeeded, else what it said, which is nothing of one that goes on.
   std::optional<std::string> failure_of(ChildId helper, Deadline deadline, bool heeds_stop);
   std::vector<std::string> mpirun_environment() const;
+  /// The hosts besides this one on which ranks are started.
+  std::vector<std::string> other_hosts() const;
 
   const JobOutline& outline_;
   const RunnerChoice& choice_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,9 +15,11 @@
 
 #include "smp_runtime/api/checkpoint_parts.h"
 #include "smp_runtime/api/saved_folder.h"
+#include "smp_runtime/api/session_core.h"
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/checkpoint/state/file_snapshot.h"
 #include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/core/error.h"
@@ -27,10 +30,12 @@ namespace {
 using api::OptimizerFields;
 using api::ParameterNames;
 using api::SavedFolder;
+using checkpoint::FileSnapshot;
 using checkpoint::SavedState;
 
 constexpr const char* kSave = "smp::save_checkpoint";
 constexpr const char* kResume = "smp::resume_from_checkpoint";
+constexpr const char* kPartition = "partition.json";
 
 void check_tag(const std::string& tag) {
   if (!tag.empty() && !tag.starts_with('.') && tag.find('/') == std::string::npos) return;
@@ -198,29 +203,56 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
   if (optimizer != nullptr) api::fields_of(optimizer->wrapped());  // throws on all ranks alike
   const at::NoGradGuard no_grad;
   const auto begin = std::chrono::steady_clock::now();
-  checkpoint::CheckpointSave save(session.core()->session(),
-                                  {.what = kSave,
-                                   .root = folder,
-                                   .name = content.tag + checkpoint::kPartial,
-                                   .library = std::string(version())});
+  checkpoint::BackgroundSaves& saves = session.core()->saves();
+  if (content.blocking) {
+    saves.wait();
+  } else {
+    saves.await_room();
+  }
+  auto save = std::make_shared<checkpoint::CheckpointSave>(
+      session.core()->session(),
+      checkpoint::CheckpointSave::Options{.what = kSave,
+                                          .root = folder,
+                                          .name = content.tag + checkpoint::kPartial,
+                                          .library = std::string(version()),
+                                          .tidies = !saves.are_under_way()});
   std::vector<api::CheckpointPart> parts = api::parts_of(*model.core(), optimizer);
-  save.together([&] {
-    for (api::CheckpointPart& part : parts) {
-      save.add(checkpoint::write_object(save.folder() / part.file, part.object));
-      part.object = {};
-    }
-    if (!save.publishes()) return;
-    save.add(checkpoint::write_file(save.folder() / "partition.json",
-                                    model.core()->assignment().to_json()));
-    if (!content.user_content.isNone()) {
-      save.add(checkpoint::write_object(save.folder() / "user_content.pt", content.user_content));
-    }
-  });
-  save.publish_folder(content.keep == 0 ? std::nullopt : std::optional(content.keep));
+  const bool publishes = save->publishes();
+  if (publishes && !content.user_content.isNone()) {
+    parts.push_back({.file = "user_content.pt", .object = content.user_content});
+  }
+  const std::string partition = publishes ? model.core()->assignment().to_json() : "";
+  const auto kept = content.keep == 0 ? std::nullopt : std::optional(content.keep);
+  if (content.blocking) {
+    save->together([&] {
+      for (api::CheckpointPart& part : parts) {
+        save->add(checkpoint::write_object(save->folder() / part.file, part.object));
+        part.object = {};
+      }
+      if (publishes) save->add(checkpoint::write_file(save->folder() / kPartition, partition));
+    });
+    save->publish_folder(kept);
+  } else {
+    std::vector<std::shared_ptr<FileSnapshot>> files;
+    save->together([&] {
+      for (api::CheckpointPart& part : parts) {
+        files.push_back(FileSnapshot::of_object(part.file, part.object, saves.memory()));
+        part.object = {};
+      }
+      if (publishes) {
+        files.push_back(std::make_shared<FileSnapshot>(kPartition, partition, nullptr));
+      }
+    });
+    saves.add(std::move(save), std::move(files),
+              [kept](checkpoint::CheckpointSave& written) { written.publish_folder(kept); });
+  }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  session.core()->reports().event("checkpoint",
-                                  fmt::format("{}, {:.1f} s", content.tag, took.count()));
+  session.core()->reports().event(
+      "checkpoint", fmt::format("{}, {:.1f} s{}", content.tag, took.count(),
+                                content.blocking ? "" : " to copy it; a thread writes it"));
 }
+
+void wait_for_saves(Session& session) { session.core()->saves().wait(); }
 
 bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
   session::Session& job = session.core()->session();

@@ -56,9 +56,10 @@ int sessions = 0;  // of this process so far: it sets their keys in the store ap
 /// Refuses settings that only Python's side has today. Silently leaving them out would train
 /// something else.
 void refuse_missing(const ParallelConfig& config) {
-  const std::array<std::pair<const char*, bool>, 5> missing{{
+  const std::array<std::pair<const char*, bool>, 6> missing{{
       {"tensor_parallel_degree", config.tensor_parallel_degree > 1},
       {"fp16_params", config.fp16_params},
+      {"checkpoint_on_signal", config.checkpoint_on_signal},
       {"load_partition", config.load_partition},
       {"partition_file", config.partition_file.has_value()},
       {"delayed_parameter_initialization", config.delayed_parameter_initialization},
@@ -131,7 +132,8 @@ Group kind_of(CommGroup group) {
 
 }  // namespace
 
-Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_parameters)) {
+Session::Core::Core(std::string_view mp_parameters)
+    : session_(request_for(mp_parameters)), saves_(session_, session_.options().saves_under_way) {
   session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
                        group_maker(session_.world_store(), session_.ranks().rank));
   reports_.emplace(session_, metrics::JobFacts{.device = at::hasCUDA() ? "CUDA" : "CPU",
@@ -140,10 +142,17 @@ Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_pa
 }
 
 Session::Core::~Core() {
-  if (std::uncaught_exceptions() == 0) reports_->await_last_loss();
+  const bool fails = std::uncaught_exceptions() > 0;
+  try {
+    if (!fails) saves_.wait();
+  } catch (const std::exception& error) {
+    SMP_LOG(error, "{}", error.what());
+  }
+  saves_.close();
+  if (!fails) reports_->await_last_loss();
   reports_.reset();  // tells what is left
   try {
-    session_.leave(std::uncaught_exceptions() > 0, /*serves=*/true);
+    session_.leave(fails, /*serves=*/true);
   } catch (const std::exception& error) {
     SMP_LOG(warning, "{}", error.what());
   }

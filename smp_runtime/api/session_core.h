@@ -8,6 +8,7 @@
 
 #include "smp/session.h"
 
+#include "smp_runtime/checkpoint/session/background_saves.h"
 #include "smp_runtime/metrics/step_reports.h"
 #include "smp_runtime/session/session.h"
 
@@ -29,6 +30,8 @@ class Session::Core {
   [[nodiscard]] int count(topology::Group group) const { return session_.mesh().size(group); }
   [[nodiscard]] bool replicates() const { return config().ddp; }
   [[nodiscard]] metrics::StepReports& reports() { return *reports_; }
+  /// Saves that are written while the job goes on.
+  [[nodiscard]] checkpoint::BackgroundSaves& saves() { return saves_; }
   /// The number of a model that is made now; they are made in one order on all ranks.
   int count_model() { return models_++; }
 
@@ -36,6 +39,7 @@ class Session::Core {
   int models_ = 0;
   session::Session session_;
   std::optional<metrics::StepReports> reports_;
+  checkpoint::BackgroundSaves saves_;
 };
 
 }  // namespace smp

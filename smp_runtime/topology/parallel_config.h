@@ -62,6 +62,8 @@ struct ParallelConfig {
   bool sdp_hierarchical_allgather = true;
   double sdp_gradient_clipping = 1.0;
 
+  bool checkpoint_on_signal = false;
+
   bool static_mode = false;
   bool fast_mode = false;
 

@@ -108,6 +108,21 @@ def test_a_checkpoint_with_frozen_parameters_is_complete(outside, tmp_path, sett
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "wait"),
+    [(PIPELINE, 0), ({"microbatches": 2, "ddp": True, "shard_optimizer_state": True}, 1)],
+    ids=["pipeline", "sharded_optimizer"],
+)
+def test_a_save_beside_training_has_the_state_of_its_moment(outside, tmp_path, settings, wait):
+    whole = losses(outside, tmp_path / "first", settings, save_after=1, wait=wait)
+
+    done = run(outside, tmp_path / "second", settings, after=tmp_path / "first")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    rest = [line.split("loss ")[1] for line in done.stdout.splitlines() if "loss " in line]
+    assert rest[:3] == whole[2:]
+
+
 @pytest.mark.parametrize("narrow", ["bf16", "fp16"])
 def test_sixteen_bits_learn_alike_on_one_rank_and_over_shards(outside, plain, tmp_path, narrow):
     one = losses(outside, tmp_path / "one", {narrow: True, "microbatches": 2})

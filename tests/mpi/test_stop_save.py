@@ -72,10 +72,11 @@ def test_a_save_that_fails_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in stopped.output
 
 
-def make_tree(tree: Path, script: str, *options: str) -> None:
+def make_tree(tree: Path, script: str, **settings: bool) -> None:
+    parameters = json.dumps({"partitions": 2, **settings})
     subprocess.run(
         [BUILD / "bin" / "train", "--make-tree", tree, "--code", JOBS, "--program", script,
-         "--processes", "2", "--mp-parameters", '{"partitions": 2}', *options],
+         "--processes", "2", "--mp-parameters", parameters],
         check=True, capture_output=True,
     )  # fmt: skip
 
@@ -91,9 +92,9 @@ def train(tree: Path, **variables: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_train_passes_the_stop_on_and_says_where_to_save(tmp_path: Path) -> None:
+def test_train_passes_the_stop_on_and_a_setting_saves(tmp_path: Path) -> None:
     tree, kept = tmp_path / "tree", tmp_path / "kept"
-    make_tree(tree, "stopped_by_train.py")
+    make_tree(tree, "stopped_by_train.py", checkpoint_on_signal=True)
     config = {"LocalPath": str(kept), "S3Uri": "s3://bucket/kept"}
     (tree / "input/config/checkpointconfig.json").write_text(json.dumps(config))
 

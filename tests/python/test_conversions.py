@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import transformers
 from smdistributed.modelparallel.checkpoint import convert, main
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from torch import nn
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 
 
 def gpt2() -> Any:
@@ -102,9 +104,54 @@ def test_damage_and_what_is_missing_is_named(saved: Path, tmp_path: Path) -> Non
     part.unlink()
     assert "model_0_0.pt is missing" in refused(saved, tmp_path)
     assert "there is no checkpoint" in refused(tmp_path / "nowhere", tmp_path)
-    assert "holds no checkpoint that can be converted" in refused(tmp_path / "made", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "holds no checkpoint that can be converted" in refused(tmp_path / "empty", tmp_path)
     assert "expected 'dcp' or 'huggingface'" in refused(saved / "whole", tmp_path, to="onnx")
     assert "is no config.json" in refused(saved / "whole", tmp_path, config=saved)
+
+
+def test_neither_the_source_nor_anything_else_is_lost(saved: Path, tmp_path: Path) -> None:
+    for source, target in ((saved, saved), (saved / "whole", saved)):
+        with pytest.raises(SMPCheckpointError, match="where the source is; give another folder"):
+            convert(source, target, "dcp")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/precious.txt").write_text("mine")
+    assert "has precious.txt, which is no file of a checkpoint" in refused(
+        saved, tmp_path, to="dcp"
+    )
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SMPCheckpointError, match="is a file; expected a folder"):
+        convert(saved, tmp_path / "file", "dcp")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_model_is_the_one_dictionary_with_tensors(tmp_path: Path) -> None:
+    llama = {"model.layers.0.weight": torch.ones(2), "lm_head.weight": torch.ones(3)}
+    dcp.save(llama, checkpoint_id=tmp_path / "top")
+    dcp.save({"model": llama, "ema": llama}, checkpoint_id=tmp_path / "two")
+
+    assert "2 tensors" in convert(tmp_path / "top", tmp_path / "hf", "huggingface")
+    text = refused(tmp_path / "two", tmp_path)
+    assert "tensors in several places, 'ema', 'model'; say by key which is the model" in text
+    assert "2 tensors" in convert(tmp_path / "two", tmp_path / "hf", "huggingface", key="ema")
+
+
+def test_pieces_that_meet_are_no_tensor(tmp_path: Path) -> None:
+    dcp.save(
+        {"a": torch.arange(4.0), "b": torch.ones(2), "c": torch.ones(2)}, checkpoint_id=tmp_path
+    )
+    metadata = dcp.FileSystemReader(tmp_path).read_metadata()
+    boxes = [ChunkStorageMetadata(torch.Size([at]), torch.Size([2])) for at in (0, 1)]
+    metadata.state_dict_metadata["a"].chunks = boxes
+    places = metadata.storage_data
+    for other, at in (("b", 0), ("c", 1)):
+        (index,) = [one for one in places if one.fqn == other]
+        places[MetadataIndex("a", torch.Size([at]))] = places[index]
+    del places[next(one for one in places if one.fqn == "a" and one.index == 0)]
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
+
+    with pytest.raises(SMPCheckpointError, match=r"has two pieces of the same elements of a: from"):
+        convert(tmp_path, tmp_path.parent / "made", "huggingface", key="")
 
 
 def test_a_cut_file_of_dcp_is_named_and_a_key_that_is_not_there(tmp_path: Path) -> None:

@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed.checkpoint as dcp
+from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
+from smdistributed.modelparallel.torch._checkpoint.whole_entries import WholeEntries
+from smdistributed.modelparallel.torch._files.dcp_entries import DcpEntries
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPUnsupportedError,
@@ -175,6 +181,151 @@ def test_flat_groups_that_do_not_fit_are_named(
         smp.load_dcp(tmp_path / "b", model, optimizer)
 
 
+def test_one_value_is_there_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+    take, read = DcpContent.take, DcpEntries.__getitem__
+    reads: Counter[str] = Counter()
+
+    def taken(content: DcpContent, name: str) -> Any:
+        assert not any(one() is not None for one in alive)
+        value = take(content, name)
+        assert value is not None
+        alive.append(weakref.ref(value.untyped_storage()))
+        return value
+
+    def counted(entries: DcpEntries, name: str) -> Any:
+        reads[name] += 1
+        return read(entries, name)
+
+    model, optimizer = trained(OPTIMIZERS["adamw"])
+    monkeypatch.setattr(WholeEntries, "value", lambda own, name: value_of(own, name).clone())
+    monkeypatch.setattr(DcpContent, "take", taken)
+    monkeypatch.setattr(DcpEntries, "__getitem__", counted)
+    smp.save_dcp(tmp_path, model, optimizer)
+    smp.load_dcp(tmp_path, model, optimizer)
+
+    assert len(alive) > 10
+    assert set(reads.values()) == {1}
+    assert sum(name.endswith("exp_avg") for name in reads) == 4
+
+
+value_of = WholeEntries.value
+
+
+def test_optimizers_of_several_classes_go_on_together(tmp_path: Path) -> None:
+    def both() -> tuple[Any, list[Any]]:
+        smp.shutdown()
+        smp.init({"microbatches": 2})
+        model = smp.DistributedModel(Tied())
+        weights, biases = (group["params"] for group in groups(model.get_module()))
+        return model, [
+            smp.DistributedOptimizer(torch.optim.SGD(weights, lr=0.1, momentum=0.9)),
+            smp.DistributedOptimizer(torch.optim.AdamW(biases, lr=numpy.float64(0.01))),
+        ]
+
+    def steps(model: Any, optimizers: list[Any]) -> dict[str, torch.Tensor]:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        train_step(model, BATCH)
+        for optimizer in optimizers:
+            optimizer.step()
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+    model, optimizers = both()
+    steps(model, optimizers)
+    smp.save_dcp(tmp_path, model, optimizers[0])
+    wanted = steps(model, optimizers)
+
+    model, optimizers = both()
+    smp.load_dcp(tmp_path, model, optimizers[1])
+
+    for name, value in steps(model, optimizers).items():
+        assert torch.equal(value, wanted[name]), name
+
+
+class Scalars(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(2.0))
+        self.b = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+        self.c = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.a * self.b.abs().sum() * self.c.sum()
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}])
+def test_parameters_without_a_dimension_and_of_several_types(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    def made() -> tuple[Any, Any]:
+        smp.shutdown()
+        smp.init({"microbatches": 2, **settings})
+        model = smp.DistributedModel(Scalars())
+        return model, smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=0.1))
+
+    model, optimizer = made()
+    step(model, optimizer)
+    smp.save_dcp(tmp_path, model, optimizer)
+    step(model, optimizer)
+    wanted = {name: value.clone() for name, value in model.state_dict().items()}
+    model, optimizer = made()
+    smp.load_dcp(tmp_path, model, optimizer)
+    step(model, optimizer)
+
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, wanted[name]), name
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"first.weight": {"exp_avg": torch.ones(2, 8)}}, r"exp_avg of parameter first.weight has"),
+        ({"nobody": {"step": torch.tensor(1.0)}}, r"nobody is no parameter of the model in it"),
+    ],
+)
+def test_state_that_fits_no_parameter_is_refused(
+    tmp_path: Path, entries: dict[str, Any], said: str
+) -> None:
+    model, optimizer = trained(OPTIMIZERS["adamw"])
+    groups = [{**group, "params": ["first.weight"]} for group in optimizer.param_groups]
+    state = {"model": dict(model.state_dict()), "optim": {"state": entries, "param_groups": groups}}
+    dcp.save(state, checkpoint_id=tmp_path)
+
+    with pytest.raises(SMPCheckpointError, match=said):
+        smp.load_dcp(tmp_path, model, optimizer)
+
+
+class Remembers(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["history"] = [torch.ones(1)]
+        return super().step(closure)
+
+
+def test_state_in_lists_is_refused_by_name(tmp_path: Path) -> None:
+    model, optimizer = trained(lambda groups: Remembers(groups, lr=0.01))
+    with pytest.raises(SMPUnsupportedError, match="keeps a list as history for parameter first"):
+        smp.save_dcp(tmp_path, model, optimizer)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    model, optimizer = trained(OPTIMIZERS["adamw"])
+    (tmp_path / "step_1").mkdir()
+    with pytest.raises(SMPCheckpointError, match=r"has step_1, which is no file of a checkpoint"):
+        smp.save_dcp(tmp_path, model, optimizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
+def test_a_checkpoint_whose_save_was_killed_at_its_end_is_found(tmp_path: Path) -> None:
+    model, optimizer = trained(OPTIMIZERS["adamw"])
+    smp.save_dcp(tmp_path / "a", model, optimizer)
+    (tmp_path / "a").rename(tmp_path / ".a.old")
+
+    smp.load_dcp(tmp_path / "a", model, optimizer)
+
+
 def test_state_of_other_shapes_is_refused_by_name(tmp_path: Path) -> None:
     model, optimizer = trained(lambda groups: torch.optim.Adafactor(groups, lr=0.01))
 
@@ -201,7 +352,10 @@ def test_nothing_that_a_file_holds_is_run(tmp_path: Path) -> None:
     }
     dcp.save(evil, checkpoint_id=tmp_path)
 
-    with pytest.raises(SMPCheckpointError, match=r"cannot read optim\.param_groups\.0\.lr"):
+    with pytest.raises(
+        SMPCheckpointError,
+        match=r"cannot read optim\.param_groups\.0\.lr in .* it holds .*_ran, which could run",
+    ):
         smp.load_dcp(tmp_path, model, optimizer)
     assert Evil.runs == 0
 

@@ -6,9 +6,11 @@
 #include <span>
 #include <utility>
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "smp_runtime/checkpoint/state/archive_file.h"
+#include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::checkpoint {
@@ -32,6 +34,24 @@ void FileSnapshot::add_storage(const at::Tensor& bytes) {
   copy.copy_(bytes, /*non_blocking=*/true);
   if (std::ranges::find(devices_, bytes.device()) == devices_.end()) {
     devices_.push_back(bytes.device());
+  }
+}
+
+std::shared_ptr<FileSnapshot> FileSnapshot::of_object(std::string name, const c10::IValue& object,
+                                                      std::shared_ptr<SnapshotMemory> memory) {
+  try {
+    std::shared_ptr<FileSnapshot> file;
+    with_pickled(object, [&](std::string_view pickle, Storages storages) {
+      file = std::make_shared<FileSnapshot>(name, std::string(pickle), std::move(memory));
+      for (const std::span<const std::byte> storage : storages) {
+        auto* bytes = const_cast<std::byte*>(storage.data());  // read alone
+        file->add_storage(at::from_blob(bytes, {static_cast<std::int64_t>(storage.size())},
+                                        at::TensorOptions(at::kByte)));
+      }
+    });
+    return file;
+  } catch (const c10::Error& error) {
+    throw HostError("cannot write {}: {}", name, error.what_without_backtrace());
   }
 }
 

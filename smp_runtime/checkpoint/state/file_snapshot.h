@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/checkpoint/state/snapshot_memory.h"
@@ -23,6 +24,10 @@ class FileSnapshot {
   /// Copies the bytes of the storage that the pickle calls by the next number, from any device. On
   /// a GPU the copy follows what its stream has been told, and is there after wait().
   void add_storage(const at::Tensor& bytes);
+  /// The file that write_object() would write of `object` now. Throws HostError for what no file
+  /// can hold.
+  static std::shared_ptr<FileSnapshot> of_object(std::string name, const c10::IValue& object,
+                                                 std::shared_ptr<SnapshotMemory> memory);
   /// Blocks until all copies are there.
   void wait();
 

@@ -142,23 +142,32 @@ c10::IValue unpickled(const std::filesystem::path& path) {
 
 }  // namespace
 
+void with_pickled(const c10::IValue& object,
+                  const std::function<void(std::string_view pickle, Storages storages)>& use) {
+  std::string pickle;
+  // Without tags of types, which torch.load refuses unless told to trust the file.
+  torch::jit::Pickler pickler(
+      [&](const char* data, std::size_t size) { pickle.append(data, size); }, nullptr, nullptr,
+      nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(object);
+  pickler.stop();
+  std::vector<torch::jit::WriteableTensorData> tensors;
+  std::vector<std::span<const std::byte>> storages;
+  for (const at::Tensor& tensor : pickler.tensorData()) {
+    const auto& data = tensors.emplace_back(torch::jit::getWriteableTensorData(tensor));
+    storages.emplace_back(reinterpret_cast<const std::byte*>(data.data()), data.sizeInBytes());
+  }
+  use(pickle, storages);
+}
+
 FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object) {
   try {
-    std::string pickle;
-    // Without tags of types, which torch.load refuses unless told to trust the file.
-    torch::jit::Pickler pickler(
-        [&](const char* data, std::size_t size) { pickle.append(data, size); }, nullptr, nullptr,
-        nullptr, nullptr, /*tag_aggregates=*/false);
-    pickler.protocol();
-    pickler.pushIValue(object);
-    pickler.stop();
-    std::vector<torch::jit::WriteableTensorData> tensors;
-    std::vector<std::span<const std::byte>> storages;
-    for (const at::Tensor& tensor : pickler.tensorData()) {
-      const auto& data = tensors.emplace_back(torch::jit::getWriteableTensorData(tensor));
-      storages.emplace_back(reinterpret_cast<const std::byte*>(data.data()), data.sizeInBytes());
-    }
-    return write_archive(path, pickle, storages);
+    FileDigest digest;
+    with_pickled(object, [&](std::string_view pickle, Storages storages) {
+      digest = write_archive(path, pickle, storages);
+    });
+    return digest;
   } catch (const c10::Error& error) {
     throw HostError("cannot write {}: {}", path.string(), error.what_without_backtrace());
   }

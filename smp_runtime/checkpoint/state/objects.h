@@ -2,7 +2,10 @@
 // Objects of checkpoints as files that torch.save and torch.load know.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +20,13 @@ namespace smp::checkpoint {
 /// Numbers, texts, tensors, and lists and dictionaries of them. The file is there whole or not at
 /// all; throws HostError.
 FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
+
+/// Storages that a pickle refers to by number.
+using Storages = std::span<const std::span<const std::byte>>;
+
+/// Calls `use` with what such a file has of `object`. Throws c10::Error for what none can hold.
+void with_pickled(const c10::IValue& object,
+                  const std::function<void(std::string_view pickle, Storages storages)>& use);
 
 /// Reads what torch.save wrote, as read_pickle() has it; tensors that shared memory do so again.
 /// Throws ConfigError, which names the file, for one that is absent, cut short, damaged, or holds

@@ -19,15 +19,22 @@ struct CheckpointContent {
       nullptr;                    ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
   c10::IValue user_content = {};  ///< of rank 0: numbers, texts, tensors, lists and dictionaries
   int keep = 0;  ///< how many checkpoints stay in the folder, the newest ones; 0: all
+  /// False: the state is copied, and a thread writes it while the job goes on. As many saves as
+  /// SMP_SAVES_UNDER_WAY says (1) may be under way, another one waits.
+  bool blocking = true;
 };
 
 /// Writes `folder/TAG_partial`, as the newest checkpoint of the folder, in the files that Python's
 /// smp.save_checkpoint writes. It appears in one step: a save that fails or is killed leaves the
 /// one before. Collective over the job. Throws ConfigError for a tag that is no file name, a
 /// negative `keep`, or ranks that save different ones, and HostError, on all ranks, which names the
-/// rank that failed and why.
+/// rank that failed and why; so does the next call for one that was not `blocking`.
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
                      const DistributedModel& model, const CheckpointContent& content);
+
+/// Blocks until the checkpoints are there that were saved without blocking. Collective over the
+/// job. Throws what one of them failed with. The end of the session waits, too, and logs it.
+void wait_for_saves(Session& session);
 
 /// True if rank 0 finds a checkpoint in the folder; the same answer on all ranks. Collective over
 /// the job.

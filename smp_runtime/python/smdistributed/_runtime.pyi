@@ -56,6 +56,11 @@ class ParallelConfig:
     @checkpoint_attentions.setter
     def checkpoint_attentions(self, arg1: bool) -> None: ...
     @property
+    def checkpoint_on_signal(self) -> bool:
+        """save into SM_CHECKPOINT_DIR on SIGTERM, and end: smp.checkpoint_on_signal()"""
+    @checkpoint_on_signal.setter
+    def checkpoint_on_signal(self, arg1: bool) -> None: ...
+    @property
     def contiguous(self) -> bool:
         """a TensorFlow setting"""
     @contiguous.setter

@@ -134,6 +134,11 @@ int main() {
       const double norm = optimizer.clip_gradients(1.0);
       optimizer.step();
       if (session.rank() == 0) std::cout << "loss " << loss << ' ' << norm << std::endl;
+      if (step == job.integer("save_after", -1)) {
+        smp::save_checkpoint(session, job.checkpoint_folder(), model,
+                             {.tag = "middle", .optimizer = &optimizer, .blocking = false});
+        if (job.flag("wait", false)) smp::wait_for_saves(session);
+      }
     }
     if (job.flag("save", false)) {
       smp::save_checkpoint(session, job.checkpoint_folder(), model,

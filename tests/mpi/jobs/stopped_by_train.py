@@ -26,7 +26,6 @@ folder = os.environ["SM_CHECKPOINT_DIR"]
 goes_on = os.path.exists(f"{folder}/newest")
 if goes_on:
     smp.resume_from_checkpoint(folder)
-smp.checkpoint_on_signal()
 # Processes of the script's own, which get what its process group gets.
 data = DataLoader(torch.ones(100_000, 8), batch_size=4, num_workers=1)
 for batch in data:

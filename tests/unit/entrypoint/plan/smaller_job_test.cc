@@ -24,11 +24,11 @@ JobBuilder three_hosts() {
 }
 
 std::string refusal(const JobConfig& job, std::int64_t restarts = 0) {
-  return smp::refusal([&] { job_without_host(job, a_machine(), "algo-2", restarts); });
+  return smp::refusal([&] { job_without_hosts(job, a_machine(), {"algo-2"}, restarts); });
 }
 
 TEST(SmallerJob, HasTheHostsThatAreLeft) {
-  const SmallerJob smaller = job_without_host(three_hosts(), a_machine(), "algo-2", 1);
+  const SmallerJob smaller = job_without_hosts(three_hosts(), a_machine(), {"algo-2"}, 1);
 
   EXPECT_THAT(smaller.plan.outline.runner.hosts, ElementsAre("algo-1", "algo-3"));
   EXPECT_TRUE(has_sequence(smaller.plan.command.argv, {"--host", "algo-1:2,algo-3:2", "-np", "4"}));
@@ -43,6 +43,10 @@ TEST(SmallerJob, IsRefusedWithTheReason) {
               HasSubstr("SM_LAUNCH_MIN_HOSTS is not set"));
   EXPECT_THAT(refusal(three_hosts().with_variable("SM_LAUNCH_MIN_HOSTS", "3")),
               HasSubstr("2 hosts are left, and SM_LAUNCH_MIN_HOSTS is 3"));
+  for (const char* host : {"algo-1", "node-2"}) {  // the current one, and another spelling
+    EXPECT_THAT(smp::refusal([&] { job_without_hosts(three_hosts(), a_machine(), {host}, 0); }),
+                HasSubstr(std::string(host) + " is not among the other hosts"));
+  }
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(RankVariables, StayAsTheyAreOutsideOfMpirun) {
 TEST(LostHosts, AreInNoVariableOfAHost) {
   const std::string before = R"(["algo-1", "algo-2", "algo-3"])";
   std::vector<std::string> environment = {
-      R"(SM_TRAINING_ENV={"hosts":["algo-1","algo-2","algo-3"],"hyperparameters":{"names":["algo-1"]},)"
+      R"(SM_TRAINING_ENV={"hosts":["algo-1","algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
       R"("resource_config":{"instance_groups":[{"hosts":["algo-1"]},{"hosts":["algo-2"]}]}})",
       R"(SM_RESOURCE_CONFIG={"hosts":["algo-3","algo-1"]})",
       R"(SM_CURRENT_INSTANCE_GROUP_HOSTS=["algo-1"])",
@@ -77,7 +77,7 @@ TEST(LostHosts, AreInNoVariableOfAHost) {
   EXPECT_THAT(
       environment,
       UnorderedElementsAre(
-          R"(SM_TRAINING_ENV={"hosts":["algo-2","algo-3"],"hyperparameters":{"names":["algo-1"]},)"
+          R"(SM_TRAINING_ENV={"hosts":["algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
           R"("resource_config":{"instance_groups":[{"hosts":[]},{"hosts":["algo-2"]}]}})",
           R"(SM_RESOURCE_CONFIG={"hosts":["algo-3"]})", "SM_CURRENT_INSTANCE_GROUP_HOSTS=[]",
           "SM_CURRENT_HOST=algo-3", "SM_CURRENT_HOST_RANK=1", "OTHER=algo-1"));

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +47,7 @@ class State:
     def __init__(self) -> None:
         self.optimizers = JobOptimizers()
         """All that ``smp.DistributedOptimizer`` wrapped, for the library's own modules."""
+        self._at_begin: list[Callable[[], None]] = []
         self.clear()
 
     def clear(self) -> None:
@@ -76,6 +77,13 @@ class State:
         self, session: _runtime.Session, cfg: _runtime.ParallelConfig, reports: Reports
     ) -> None:
         self._session, self._cfg, self._reports = session, cfg, reports
+        for act in self._at_begin:
+            act()
+
+    def when_begun(self, act: Callable[[], None]) -> None:
+        """Has ``act`` run by each ``smp.init()`` from now on: for rooms that this one does not
+        know."""
+        self._at_begin.append(act)
 
     @property
     def optimizer(self) -> Any:

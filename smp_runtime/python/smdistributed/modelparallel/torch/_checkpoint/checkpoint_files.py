@@ -17,7 +17,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel import __version__
-from smdistributed.modelparallel.torch._checkpoint.harmless_classes import harmless_allowed
+from smdistributed.modelparallel.torch._files.harmless_classes import harmless_allowed
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPError
 from smdistributed.modelparallel.torch.state_mod import state
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainEntry, PlainValues
@@ -14,6 +15,7 @@ from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 
 STATE, GROUPS = "state", "param_groups"
+_FILE_BYTES = 5 * 10**9
 
 
 class DcpContent:
@@ -25,10 +27,11 @@ class DcpContent:
         """The state dict, with tensors without storage in the place of values."""
         self._values: dict[str, tuple[PlainValues, str]] = {}
         self._model: Mapping[str, PlainEntry] = {}
+        self._is_ordered = False
 
     def add_model(self, values: PlainValues, key: str) -> None:
         """Adds entries of the model, tied ones under all their names."""
-        self._model = values.entries
+        self._model, self._is_ordered = values.entries, values.is_ordered
         place = _place(self.content, key)
         for name in [*values.entries, *values.tied]:
             self._add(place, key, name, values, values.tied.get(name, name))
@@ -50,11 +53,14 @@ class DcpContent:
             for name in values.entries:
                 path = ".".join(filter(None, (key, STATE, name)))
                 self._add(held[name], path, field, values, name)
-        groups = list(_plain_groups(plain, kept.groups))
+        found = _plain_groups(plain, kept.groups, self._is_ordered)
+        groups = [({key: plain_number(value) for key, value in settings.items()}, names)
+                  for settings, names in found]  # fmt: skip
         place[GROUPS] = [{**settings, "params": names} for settings, names in groups]
         for settings, names in groups:  # as with flatten_optimizer_state_dict=True
             for name in names:
-                place |= {f"{GROUPS}.{name}.{one}": value for one, value in settings.items()}
+                if not name.isdigit():  # which is a number in the list
+                    place |= {f"{GROUPS}.{name}.{one}": value for one, value in settings.items()}
 
     def _add(
         self, place: dict[str, Any], path: str, key: str, values: PlainValues, name: str
@@ -62,10 +68,29 @@ class DcpContent:
         place[key] = values.entries[name].like
         self._values[f"{path}.{key}" if path else key] = values, name
 
+    def files(self) -> list[list[str]]:
+        """Flat names of the values, in the order in which they are taken, by file: of at most 5 GB,
+        or one value."""
+        found: list[list[str]] = []
+        size = _FILE_BYTES
+        for name in self._values:
+            like = self.like(name)
+            if size + like.nbytes > _FILE_BYTES:
+                found.append([])
+                size = 0
+            found[-1].append(name)
+            size += like.nbytes
+        return found
+
     @property
     def names(self) -> list[str]:
-        """Flat names of the values, in the order in which they are taken."""
+        """Flat names of the values that are not taken yet, in order."""
         return list(self._values)
+
+    def like(self, name: str) -> torch.Tensor:
+        """Shape and type of a value that is not taken yet."""
+        values, entry = self._values[name]
+        return values.entries[entry].like
 
     def take(self, name: str) -> torch.Tensor | None:
         """One of the values; None where another rank has it. Each is taken once, by all ranks in
@@ -90,6 +115,15 @@ def _of_sources(
     return dict(first)
 
 
+def plain_number(value: Any) -> Any:
+    """Python's own number for one of numpy, as schedulers leave them.
+
+    >>> plain_number(numpy.float64(0.5)), plain_number((1, 2))
+    (0.5, (1, 2))
+    """
+    return value.item() if isinstance(value, numpy.generic) else value
+
+
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """True for the same keys and values.
 
@@ -102,7 +136,9 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _plain_groups(
-    plain: Mapping[str, PlainEntry], groups: Sequence[tuple[dict[str, Any], Sequence[str]]]
+    plain: Mapping[str, PlainEntry],
+    groups: Sequence[tuple[dict[str, Any], Sequence[str]]],
+    is_ordered: bool,
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Settings of each group, and the plain names of its parameters."""
     number_of = {name: number for number, (_, names) in enumerate(groups) for name in names}
@@ -110,7 +146,8 @@ def _plain_groups(
     place = {name: number for number, name in enumerate(number_of)}
     first = {name: min(place.get(source, len(place)) for source in entry.sources)
              for name, entry in plain.items()}  # fmt: skip
-    for name in sorted(plain, key=first.__getitem__):  # as the optimizer has them
+    # Of a plain model that is not known, the order is the optimizer's.
+    for name in plain if is_ordered else sorted(plain, key=first.__getitem__):
         entry = plain[name]
         numbers = {number_of.get(source) for source in entry.sources}
         if len(numbers) > 1:

@@ -4,6 +4,7 @@ scripts, such as those with FSDP2, by ``torch.distributed.checkpoint`` (DCP)."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -14,13 +15,14 @@ from typing import Any
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
 from smdistributed.modelparallel.torch._checkpoint.dcp_state import DcpState
-from smdistributed.modelparallel.torch._checkpoint.dcp_writing import take_rest, write_dcp
+from smdistributed.modelparallel.torch._checkpoint.dcp_writing import DcpWriting
 from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
     WholeEntries,
     check_model,
     whole_layouts,
 )
 from smdistributed.modelparallel.torch._ranks import ranks
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._sharding.unit_entries import UnitValues
 from smdistributed.modelparallel.torch._state.optimizer_states import JobStates
 from smdistributed.modelparallel.torch._state.streamed_states import StreamedState
@@ -85,11 +87,21 @@ def save_dcp(
         _check_optimizer(_SAVE, optimizer)
     with agreement(_SAVE):
         content = _content_of(model, optimizer is not None, model_key, optimizer_key)
-    with agreement(_SAVE):
-        if ranks.rank() == 0:
-            write_dcp(Path(path), content)
-        else:
-            take_rest(content)
+    writing: DcpWriting | None = None
+    try:
+        with agreement(_SAVE):
+            if ranks.rank() == 0:
+                writing = DcpWriting(Path(path), content)
+        for names in content.files():
+            with agreement(_SAVE):  # so that ranks with nothing to send wait for one file, not all
+                _write_file(writing, content, names)
+        with agreement(_SAVE):
+            if writing is not None:
+                writing.finish()
+    except BaseException:
+        if writing is not None:
+            writing.give_up()
+        raise
     state.reports.event("checkpoint", f"{path}, {time.monotonic() - begin:.1f} s")
 
 
@@ -106,8 +118,9 @@ def load_dcp(
     into a job of any degrees. All ranks call it, and see the folder.
 
     Every file is read once, by one of the ranks, and compared with its checksums; then each rank
-    reads what it needs of values, one after the other. Before the first step, which decides where
-    modules are, the optimizer's settings are loaded and its state is read at that step.
+    reads the values of its pipeline stage: the model's, and then the optimizer's, of which it keeps
+    its slices or shards, one after the other. Before the first step, which decides where modules
+    are, the optimizer's settings are loaded and its state is read at that step.
 
     Args:
         path: the folder.
@@ -136,10 +149,12 @@ def load_dcp(
         saved.check_model(strict=strict)
         if optimizer is not None:
             saved.check_optimizer(JobStates().states)
-    saved.load_model(strict=strict)
-    if optimizer is not None:
-        JobStates().states.take_settings(saved.settings)
-        model.when_partitioned(lambda: JobStates().states.take_state(saved.kept))
+    # Sharded state is loaded by all ranks together: an error of one would leave others waiting.
+    with contextlib.nullcontext() if shard_plan() is not None else agreement(_LOAD):
+        saved.load_model(strict=strict)
+        if optimizer is not None:
+            JobStates().states.take_settings(saved.settings)
+            model.when_partitioned(lambda: JobStates().states.take_state(saved.kept))
     state.reports.event("checkpoint", f"{path} loaded, {time.monotonic() - begin:.1f} s")
 
 
@@ -148,6 +163,27 @@ def _check_optimizer(what: str, optimizer: Any) -> None:
         raise SMPValidationError(
             f"{what} got {type(optimizer).__name__}; expected a smp.DistributedOptimizer, or None"
         )
+
+
+def _write_file(writing: DcpWriting | None, content: DcpContent, names: list[str]) -> None:
+    """The other ranks send what rank 0 writes. Whoever fails goes on to the end of the file: the
+    others could not tell why nobody sends, or takes, what comes next."""
+    failure: Exception | None = None
+    try:
+        if writing is not None:
+            writing.write_file(names)
+    except Exception as error:
+        failure = error
+    left = set(content.names)
+    for name in names:
+        if name not in left:
+            continue
+        try:
+            content.take(name)
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _content_of(
@@ -161,7 +197,7 @@ def _content_of(
     content = DcpContent()
     content.add_model(WholeEntries(_SAVE, model, layouts, own), model_key)
     if with_optimizer:
-        streamed = StreamedState(JobStates().states)
+        streamed = StreamedState(JobStates().states, lambda: agreement(_SAVE))
 
         def values_of(field: str) -> WholeEntries:
             alike = {name: dataclasses.replace(layouts[name], dtype=dtype)
@@ -185,6 +221,9 @@ class _WithMasters(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
     def __getitem__(self, name: str) -> Any:
         return (self._masters if self._layouts[name].master else self._entries)[name]

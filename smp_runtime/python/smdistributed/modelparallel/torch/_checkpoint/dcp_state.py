@@ -4,6 +4,7 @@ names of this job's model."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,10 +15,15 @@ import torch
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import GROUPS, STATE, same
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp
 from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
+from smdistributed.modelparallel.torch._files.dcp_storage import readable
 from smdistributed.modelparallel.torch._files.verification import problems_of
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._state.own_entries import OwnEntries
-from smdistributed.modelparallel.torch._state.state_fit import OptimizerState, check_optimizer
+from smdistributed.modelparallel.torch._state.state_fit import (
+    OptimizerState,
+    check_kind,
+    check_optimizer,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 
@@ -35,6 +41,7 @@ class DcpState:
         model_key: str | None,
         optimizer_key: str | None,
     ) -> None:
+        folder = readable(folder)
         self.where, self._model, self._optimizer_key = str(folder), model, optimizer_key
         self._folder, self._entries = folder, DcpEntries(folder)
         prefix = self._model_prefix() if model_key is None else _prefix(model_key)
@@ -104,17 +111,27 @@ class DcpState:
         values = {field: self._model.own_entries(some, some.likes, tied_once=True)
                   for field, some in fields.items()}  # fmt: skip
         groups = self._groups(f"{prefix}{GROUPS}.", own)
+        if len(groups) != len(own.groups):
+            raise SMPCheckpointError(
+                f"the optimizer state in {self.where} has {len(groups)} groups of parameters, here "
+                f"are {len(own.groups)}; make the optimizer with as many, or leave it out"
+            )
         names = [name for group in own.groups for name in group]
         saved = OptimizerState(
-            kind="",
+            kind=own.kind,  # compared group by group
             groups=self._members([members for _, members in groups], names),
-            settings=[settings.keys() for settings, _ in groups],
-            fields={*fields, *(key for kept in others.values() for key in kept)},
+            settings=[],
+            fields=(),
             shapes=self._own.shapes,
             held={name: {field: of.shapes[name] for field, of in values.items() if name in of}
                   for name in names},
         )  # fmt: skip
         check_optimizer(saved, own, self.where)
+        for (settings, members), of_group in zip(groups, states.described_groups(), strict=True):
+            held = {field for field, of in fields.items() if any(one in of for one in members)}
+            held.update(key for one in members for key in others.get(one, ()))
+            check_kind(dataclasses.replace(saved, kind="", settings=[settings], fields=held),
+                       of_group, self.where)  # fmt: skip
         both = zip(states.settings(), groups, strict=True)
         self.settings = [{**here, **settings} for here, (settings, _) in both]
         self.kept = _Kept(values, {name: self._of_sources(name, others) for name in names})
@@ -141,9 +158,18 @@ class DcpState:
             if not place.startswith(prefix):
                 continue
             name, _, field = place.removeprefix(prefix).rpartition(".")
-            like = self._entries.likes.get(place)
-            if like is not None and like.dim() > 0 and like.shape == self._shapes.get(name):
+            like, shape = self._entries.likes.get(place), self._shapes.get(name)
+            if shape is None:
+                raise SMPCheckpointError(
+                    f"{self.where} has {place}, and {name} is no parameter of the model in it"
+                )
+            if like is not None and like.dim() > 0 and like.shape == shape:
                 fields.setdefault(field, {})[name] = place
+            elif like is not None and like.numel() > 1:
+                raise SMPCheckpointError(
+                    f"{self.where} is of another model: {field} of parameter {name} has shape "
+                    f"{tuple(like.shape)} there, and the parameter {shape}"
+                )
             else:
                 others.setdefault(name, {})[field] = self._entries[place]
         return {field: Below(self._entries, names) for field, names in fields.items()}, others
@@ -164,6 +190,9 @@ class DcpState:
                 name, _, setting = rest.rpartition(".")
                 flat.setdefault(name, {})[setting] = self._entries[place]
         if is_list:
+            for at, group in listed.items():
+                if "params" not in group:
+                    raise SMPCheckpointError(f"{self.where} has no {prefix}{at}.params")
             return [(group, list(group.pop("params"))) for _, group in sorted(listed.items())]
         groups = []
         for names in own.groups:

@@ -3,62 +3,88 @@
 
 from __future__ import annotations
 
-import dataclasses
-import warnings
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlan
-from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.planner import WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
 
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
 from smdistributed.modelparallel.torch._files.dcp_storage import StorageWriter
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
-class _InOrder(DefaultSavePlanner):
-    """Has ``take(name)``, called in the order of ``names``, in the place of tensors without
-    storage."""
+class DcpWriting:
+    """One rank's save of ``content`` into ``folder``, a value at a time, file by file. What was in
+    the folder stays until ``finish``."""
 
-    def __init__(self, names: list[str], take: Callable[[str], torch.Tensor | None]) -> None:
-        super().__init__()
-        self._place = {name: place for place, name in enumerate(names)}
-        self._take = take
+    def __init__(self, folder: Path, content: DcpContent) -> None:
+        self._content = content
+        self._planner = DefaultSavePlanner()
+        self._writer = StorageWriter(folder)
+        self._planner.set_up_planner(content.content, self._writer.storage_meta(), True)
+        self._writer.set_up_storage_writer(True)
+        plan = self._writer.prepare_local_plan(self._planner.create_local_plan())
+        plans, self._metadata = self._planner.create_global_plan([plan])
+        (plan,) = self._writer.prepare_global_plan(plans)
+        plan = self._planner.finish_plan(plan)
+        self._items = {item.index.fqn: item for item in plan.items}
+        self._results: list[WriteResult] = []
 
-    def create_local_plan(self) -> SavePlan:
-        plan = super().create_local_plan()
-        items = sorted(plan.items, key=lambda item: self._place.get(item.index.fqn, -1))
-        self.plan = dataclasses.replace(plan, items=items)
-        return self.plan
+    def write_file(self, names: Sequence[str]) -> None:
+        """Writes the values ``names``, which are taken one after the other."""
 
-    def lookup_object(self, index: MetadataIndex) -> Any:
-        if index.fqn in self._place:
-            return self._take(index.fqn)
-        return super().lookup_object(index)
+        def value(item: WriteItem) -> torch.Tensor:
+            like = self._content.like(item.index.fqn)
+            found = self._content.take(item.index.fqn)
+            if found is None or (found.shape, found.dtype) != (like.shape, like.dtype):
+                told = "nothing" if found is None else f"{tuple(found.shape)} of {found.dtype}"
+                raise SMPCheckpointError(
+                    f"{item.index.fqn} is {told}; expected {tuple(like.shape)} of {like.dtype}"
+                )
+            return found
+
+        self._write([self._items.pop(name) for name in names], value)
+
+    def finish(self) -> None:
+        """Writes what else the content has; the checkpoint is there then."""
+        self._write(list(self._items.values()), self._planner.resolve_data)
+        self._writer.finish(self._metadata, [self._results])
+
+    def give_up(self) -> None:
+        """Leaves nothing of it."""
+        self._writer.give_up()
+
+    def _write(
+        self, items: Sequence[WriteItem], data_of: Callable[[WriteItem], torch.Tensor | io.BytesIO]
+    ) -> None:
+        with self._writer.new_file() as (name, stream):
+            for item in items:
+                begin = stream.tell()
+                data = data_of(item)
+                if isinstance(data, torch.Tensor):
+                    is_alone = data.untyped_storage().nbytes() == data.nbytes
+                    torch.save(data if is_alone else data.clone(), stream)
+                else:
+                    stream.write(data.getbuffer())
+                del data  # before the next one comes
+                length = stream.tell() - begin
+                place = _StorageInfo(name, begin, length)
+                self._results.append(WriteResult(item.index, length, place))
 
 
 def write_dcp(folder: Path, content: DcpContent) -> None:
-    """Raises what keeps it from writing; what was in ``folder`` stays then."""
+    """Writes all of it, where this process has all values. Raises what keeps it from that; what was
+    in ``folder`` stays then."""
+    writing = DcpWriting(folder, content)
     try:
-        planner = _InOrder(content.names, content.take)
-        writer = StorageWriter(folder, single_file_per_rank=True, thread_count=1)
-        with warnings.catch_warnings():  # that one process saves, as it is to
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            save(content.content, storage_writer=writer, planner=planner, no_dist=True)
-    except CheckpointException as error:  # no Exception, and it tells a stack for each rank
-        take_rest(content)
-        raise next(iter(error.failures.values()))[0] from None
-    except Exception:
-        take_rest(content)
+        for names in content.files():
+            writing.write_file(names)
+        writing.finish()
+    except BaseException:
+        writing.give_up()
         raise
-
-
-def take_rest(content: DcpContent) -> None:
-    """The other ranks send what rank 0 writes. They go on to the end where it cannot, and so does
-    rank 0: they could not tell why nobody takes what they have."""
-    for name in content.names:
-        content.take(name)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +71,11 @@ class PlainValues(ABC):
         likes: Mapping[str, torch.Tensor],
         tied: Mapping[str, str],
         to_plain: Translation,
-        order: Iterable[str] = (),
+        order: Sequence[str] = (),
     ) -> None:
         self._tied, self._to_plain = tied, to_plain
+        self.is_ordered = bool(order)
+        """True if the order of entries is the plain model's, whatever that of the given ones."""
         self.entries, self.tied = plain_entries(likes, tied, to_plain, order)
         """By name, first those in ``order``, tied ones once; and the other names of these."""
 

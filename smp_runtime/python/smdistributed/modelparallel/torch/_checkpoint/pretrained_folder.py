@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from smdistributed.modelparallel.torch._checkpoint.file_splits import INDEX, SHARD, WHOLE
+from smdistributed.modelparallel.torch._files.disk import explained, sync
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 #: The name by which saves of a model are staged.
@@ -41,26 +41,29 @@ def publish(staging: Path, folder: Path) -> None:
     Raises SMPCheckpointError with the system's reason.
     """
 
-    def act() -> None:
+    with explained(_what(folder)):
         for name in os.listdir(staging):
             if (folder / name).is_dir():
                 raise SMPCheckpointError(
                     f"cannot write {folder / name}: a folder of that name is in the way"
                 )
-            _sync(staging / name)
-        _sync(staging)
+            sync(staging / name)
+        sync(staging)
         staging.rename(folder / _PUBLISHING)
-        _sync(folder)
+        sync(folder)
         _finish(folder)
-
-    _explained(folder, act)
 
 
 def finish(folder: Path) -> None:
     """Brings the files of a save that was killed while it published them to their places. Raises
     SMPCheckpointError with the system's reason."""
     if (folder / _PUBLISHING).is_dir():
-        _explained(folder, lambda: _finish(folder))
+        with explained(_what(folder)):
+            _finish(folder)
+
+
+def _what(folder: Path) -> str:
+    return f"cannot put the model's files into {folder}"
 
 
 def _finish(folder: Path) -> None:
@@ -68,7 +71,7 @@ def _finish(folder: Path) -> None:
     if _has_head(new):
         for head in _HEADS:
             (folder / head).unlink(missing_ok=True)
-        _sync(folder)
+        sync(folder)
     for name in sorted(os.listdir(new), key=lambda name: (name in _HEADS, name)):
         (new / name).rename(folder / name)
     index = folder / INDEX
@@ -76,26 +79,9 @@ def _finish(folder: Path) -> None:
     for name in os.listdir(folder):
         if SHARD.fullmatch(name) and name not in named.values():
             (folder / name).unlink()
-    _sync(folder)
+    sync(folder)
     new.rmdir()
 
 
 def _has_head(new: Path) -> bool:
     return any((new / head).is_file() for head in _HEADS)
-
-
-def _explained(folder: Path, act: Callable[[], None]) -> None:
-    try:
-        act()
-    except OSError as error:
-        raise SMPCheckpointError(
-            f"cannot put the model's files into {folder}: {error.filename}: {error.strerror}"
-        ) from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -36,6 +36,7 @@ _EXIT_CODE = 128 + signal.SIGTERM  # what a shell says of a process that SIGTERM
 
 def checkpoint_on_signal(save: Callable[[], Any] | None = None, path: str | None = None) -> None:
     """Has the job saved when SIGTERM comes, and ended. All ranks call it, on their main threads.
+    With ``checkpoint_on_signal`` among ``mp_parameters`` ``smp.init`` calls it without arguments.
 
     The steps in flight end on all ranks. Before the next training step all of them call ``save``
     together, whichever of them got the signal, and raise ``SystemExit(143)``. Where gradients are
@@ -71,6 +72,14 @@ def checkpoint_on_signal(save: Callable[[], Any] | None = None, path: str | None
         state.stop_save.close()
     _keep_signal_from_children()
     state.stop_save = StopSave(save)
+
+
+def _follow_settings() -> None:
+    if state.cfg.checkpoint_on_signal:
+        checkpoint_on_signal()
+
+
+state.when_begun(_follow_settings)
 
 
 @functools.cache

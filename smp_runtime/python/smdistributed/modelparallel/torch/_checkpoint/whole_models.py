@@ -70,12 +70,20 @@ def _read_shards(index: Path, folder: Path, *, weights_only: bool) -> Mapping[st
 
 
 def _read_pickled(path: Path, *, weights_only: bool) -> Mapping[str, Any]:
-    entries = read_object(path, weights_only=weights_only, map_location="cpu")
+    entries = read_object(
+        path, weights_only=weights_only, map_location="cpu", mmap=_is_archive(path)
+    )
     if not isinstance(entries, Mapping):
         raise SMPCheckpointError(
             f"{path} holds a {type(entries).__name__}; expected the state dict of a model"
         )
     return entries
+
+
+def _is_archive(path: Path) -> bool:
+    """False for the form from before PyTorch 1.6, which is no archive."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _listed_in(index: Path) -> dict[str, set[str]]:

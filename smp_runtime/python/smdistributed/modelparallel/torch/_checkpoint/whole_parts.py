@@ -4,7 +4,7 @@ together, from parts that lie in memory as files do, when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
 from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks
 from smdistributed.modelparallel.torch._sharding.value_sources import place_of
+from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch._state.tensor_states import to_plain
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import predefined_by_name
@@ -91,7 +92,7 @@ class WholeParts:
                 return of_rank(self._ranks[0], name)
             return torch.cat([of_rank(rank, name) for rank in self._ranks], dim=self._axes[name])
 
-        return _Computed(list(self._ranks[0].likes), value)
+        return LazyValues(self._ranks[0].likes, value)
 
 
 class _Rank:
@@ -163,19 +164,3 @@ def _translation(where: str, slices: Slices) -> Translation:
     known = {name: predefined_by_name(kind) for name, kind in slices.classes.items()}
     registrations = {name: one for name, one in known.items() if one is not None}
     return lambda entries: to_plain(entries, registrations)
-
-
-class _Computed(Mapping[str, Any]):
-    """``value(name)`` for each of ``names``."""
-
-    def __init__(self, names: Sequence[str], value: Callable[[str], Any]) -> None:
-        self._names, self._value = names, value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._value(name)

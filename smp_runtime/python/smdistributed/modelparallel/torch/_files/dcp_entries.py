@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA, DcpFolder, Piece
+from smdistributed.modelparallel.torch._files.harmless_classes import harmless_allowed
 from smdistributed.modelparallel.torch._files.torch_file import BadFile, Window
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -31,6 +33,8 @@ class DcpEntries(Mapping[str, Any]):
             self._folder = DcpFolder(folder)
         except BadFile as error:
             raise SMPCheckpointError(f"{folder / METADATA} {error}") from error
+        self.paths = self._folder.paths
+        """Keys of nested dictionaries that lead to each entry, as far as the writer said them."""
         self._pieces: dict[str, list[Piece]] = {}
         for piece in self._folder.pieces:
             self._pieces.setdefault(piece.entry, []).append(piece)
@@ -45,6 +49,9 @@ class DcpEntries(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._pieces
 
     def __getitem__(self, name: str) -> Any:
         like = self.likes.get(name)
@@ -65,10 +72,12 @@ class DcpEntries(Mapping[str, Any]):
     def _box(self, piece: Piece) -> torch.Tensor:
         value = self._read(piece)
         shape = () if piece.facts is None else piece.facts.shape
-        if not isinstance(value, torch.Tensor) or value.shape != shape:
+        dtype = self.likes[piece.entry].dtype
+        if not isinstance(value, torch.Tensor) or (value.shape, value.dtype) != (shape, dtype):
             raise SMPCheckpointError(
                 f"{self._folder.folder / piece.file} is of another save: at byte {piece.offset} "
-                f"it has {_told(value)}, where {METADATA} has shape {list(shape)} of {piece.entry}"
+                f"it has {_told(value)}, where {METADATA} has shape {list(shape)} of {dtype} of "
+                f"{piece.entry}"
             )
         return value
 
@@ -82,12 +91,15 @@ class DcpEntries(Mapping[str, Any]):
         try:
             with path.open("rb", buffering=0) as file:
                 window = Window(file, piece.offset, piece.length)
-                return torch.load(window, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
+                with harmless_allowed():
+                    return torch.load(window, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
         except OSError as error:
             raise SMPCheckpointError(f"cannot read {path}: {error.strerror or error}") from error
         except Exception as error:  # damaged pickles raise errors of any type
+            other = re.search(r"GLOBAL (\S+)", str(error))  # torch's text has advice that is none
+            why = f"it holds {other[1]}, which could run code" if other else str(error)
             raise SMPCheckpointError(
-                f"cannot read {piece.entry} in {path}, at byte {piece.offset}: {error}"
+                f"cannot read {piece.entry} in {path}, at byte {piece.offset}: {why}"
             ) from error
 
 
@@ -105,6 +117,9 @@ class Below(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __getitem__(self, name: str) -> Any:
         return self._entries[self._names[name]]
 
@@ -119,4 +134,6 @@ def _dtype(folder: Path, name: str, text: str) -> torch.dtype:
 
 
 def _told(value: Any) -> str:
-    return f"shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "no tensor"
+    if isinstance(value, torch.Tensor):
+        return f"shape {list(value.shape)} of {value.dtype}"
+    return "no tensor"

@@ -45,6 +45,8 @@ class DcpFolder:
     folder: Path
     tensors: dict[str, TensorFacts] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
+    paths: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Keys of nested dictionaries and lists that lead to each entry, where the writer said them."""
 
     def __post_init__(self) -> None:
         try:
@@ -67,16 +69,21 @@ class DcpFolder:
                 continue
             facts = TensorFacts(_dtype_of(one.field("properties")), tuple(one.field("size")))
             self.tensors[entry] = facts
-            covered = 0
+            covered, placed = 0, []
             for chunk in one.field("chunks"):
                 offsets, sizes = tuple(chunk.field("offsets")), tuple(chunk.field("sizes"))
                 _check_inside(entry, facts.shape, offsets, sizes)
                 boxes[entry, offsets] = TensorFacts(facts.dtype, sizes)
                 covered += math.prod(sizes)
+                placed.append((offsets, sizes))
             if covered != facts.elements:
                 raise BadFile(
                     f"has pieces of {covered} of the {facts.elements} elements of {entry}"
                 )
+            _check_apart(entry, placed)
+        paths = metadata.state.get("planner_data")
+        if isinstance(paths, dict):
+            self.paths = {name: path for name, path in paths.items() if isinstance(path, tuple)}
         places = metadata.field("storage_data")
         for index, place in places.items():
             entry, begin = index.field("fqn"), index.state.get("offset")
@@ -150,6 +157,24 @@ def _check_inside(
             f"has a piece {list(sizes)} of {entry} from {list(offsets)} on, outside of "
             f"{list(shape)}"
         )
+
+
+def _check_apart(entry: str, boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+    """Boxes that have as many elements as the tensor, and do not meet, are all of it."""
+    full = [one for one in boxes if math.prod(one[1])]
+    axes = range(len(full[0][0]) if full else 0)
+    if len(full) < 2 or not axes:
+        return
+    cut = next((axis for axis in axes if len({begin[axis] for begin, _ in full}) > 1), 0)
+    full.sort(key=lambda one: one[0][cut])
+    for number, (begin, sizes) in enumerate(full):
+        for other, others in full[number + 1 :]:
+            if other[cut] >= begin[cut] + sizes[cut]:
+                break  # those behind begin later still
+            if all(begin[axis] < other[axis] + others[axis]
+                   and other[axis] < begin[axis] + sizes[axis] for axis in axes):  # fmt: skip
+                raise BadFile(f"has two pieces of the same elements of {entry}: from {list(begin)} "
+                              f"and from {list(other)} on")  # fmt: skip
 
 
 def _told(facts: Any) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import EnumMeta
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import (
+    DEFAULT_SUFFIX,
     FileSystem,
     FileSystemReader,
     FileSystemWriter,
@@ -32,6 +33,7 @@ from smdistributed.modelparallel.torch._files.digests import (
     read_digests,
     write_digests,
 )
+from smdistributed.modelparallel.torch._files.disk import explained, sync
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -66,6 +68,7 @@ class StorageWriter(FileSystemWriter):
         self.path = _staging(self._target)
         self._files = _AtomicFiles()
         self.fs = self._files
+        self._count = 0  # of new_file()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(checkpoint_id)
@@ -90,15 +93,30 @@ class StorageWriter(FileSystemWriter):
             raise SMPCheckpointError(
                 f"there is a checkpoint in {self._target}, and overwrite is False"
             )
+        with explained(f"cannot write the checkpoint {self._target}"):
+            _refuse_others(self._target)
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        with _explained(self._target):
+        with explained(f"cannot write the checkpoint {self._target}"):
             self._target.parent.mkdir(parents=True, exist_ok=True)
             _bring_back(self._target)
             shutil.rmtree(self.path, ignore_errors=True)  # of a save that was killed
             Path(self.path).mkdir()
         return super().prepare_global_plan(plans)
+
+    @contextmanager
+    def new_file(self) -> Iterator[tuple[str, IO[bytes]]]:
+        """Another file of a save that one process writes by itself: its name, and what to write
+        it by. Call it between ``prepare_global_plan`` and ``finish``."""
+        name = f"__0_{self._count}{DEFAULT_SUFFIX}"
+        self._count += 1
+        with self._files.create_stream(Path(self.path) / name, "wb") as stream:
+            yield name, cast(IO[bytes], stream)
+
+    def give_up(self) -> None:
+        """Removes what such a save has written."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         if not Path(self.path).is_dir():
@@ -115,11 +133,12 @@ class StorageWriter(FileSystemWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
-        digests: dict[str, tuple[int, int]] = {}
+        written = self._files.digests.items()
+        digests = {name: one for name, one in written if name.endswith(DEFAULT_SUFFIX)}
         for one in (one for of_rank in results for one in of_rank):
             digests.update(getattr(one, _OF_RESULT, {}))
         write_digests(Path(self.path) / DIGESTS, digests)
-        with _explained(self._target):
+        with explained(f"cannot write the checkpoint {self._target}"):
             _publish(Path(self.path), self._target)
 
 
@@ -133,11 +152,11 @@ class StorageReader(FileSystemReader):
 
     def __init__(self, path: str | os.PathLike[str], *args: Any, **options: Any) -> None:
         super().__init__(path, *args, **options)
-        self.path = _readable(Path(path))
+        self.path = readable(Path(path))
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(checkpoint_id)
-        self.path = _readable(Path(self.path))
+        self.path = readable(Path(self.path))
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         file = Path(self.path) / METADATA
@@ -244,6 +263,18 @@ _CLASSES = {
 }  # fmt: skip
 
 
+def _refuse_others(target: Path) -> None:
+    """Refuses a folder that has anything besides a checkpoint, which would be gone with it."""
+    if target.exists() and not target.is_dir():
+        raise SMPCheckpointError(f"{target} is a file; expected a folder, or a path for one")
+    for name in sorted(os.listdir(target)) if target.exists() else []:
+        if name not in {METADATA, DIGESTS} and not name.endswith(DEFAULT_SUFFIX):
+            raise SMPCheckpointError(
+                f"{target} has {name}, which is no file of a checkpoint of DCP, and the new one "
+                "takes the place of the whole folder; give a folder of its own"
+            )
+
+
 def _staging(target: Path) -> Path:
     return target.with_name(f".{target.name}.dcp.writing")
 
@@ -252,7 +283,7 @@ def _set_aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
-def _readable(target: Path) -> Path:
+def readable(target: Path) -> Path:
     """The checkpoint, also where a save was killed while it took the place of another."""
     aside = _set_aside(target)
     return aside if not target.exists() and (aside / METADATA).is_file() else target
@@ -271,19 +302,5 @@ def _publish(staging: Path, target: Path) -> None:
     if target.exists():
         target.rename(aside)
     staging.rename(target)
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SMPCheckpointError(
-            f"cannot write the checkpoint {target}: {error.filename}: {error.strerror}"
-        ) from error

@@ -20,6 +20,9 @@ from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNor
 from smdistributed.modelparallel.torch.ports import Sharded
 from smdistributed.modelparallel.torch.state_mod import holding, state
 
+#: Keys under which PyTorch's optimizers keep one number for a parameter.
+_COUNTS = frozenset({"step", "eta", "mu", "mu_product"})
+
 
 class MasterParameters:
     """The runs of one optimizer, and its steps over them. Takes over its groups."""
@@ -151,7 +154,7 @@ class MasterParameters:
         for piece in run.pieces:
             whole = early.get(self.sharded.parameters[piece.parameter])
             for key, value in (whole or {}).items():
-                part, sliced = part_of(value, piece, self.sharded.shapes[piece.parameter])
+                part, sliced = part_of(key, value, piece, self.sharded.shapes[piece.parameter])
                 self.put_state(run, piece, key, part, sliced=sliced)
 
     def detach(self) -> None:
@@ -267,8 +270,12 @@ class MasterNorms(WholeNorms):
         return self._numbers[leaf]
 
 
-def part_of(value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]) -> tuple[Any, bool]:
-    """The slice for ``piece`` of a whole parameter's state, and whether it has one."""
-    if isinstance(value, torch.Tensor) and tuple(value.shape) == shape:
+def part_of(
+    key: str, value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]
+) -> tuple[Any, bool]:
+    """The slice for ``piece`` of a whole parameter's state, and whether it has one. That of a
+    parameter without a dimension has the shape of a count of steps."""
+    is_count = key in _COUNTS and not shape
+    if isinstance(value, torch.Tensor) and tuple(value.shape) == shape and not is_count:
         return value.reshape(-1).narrow(0, piece.start, piece.elements), True
     return value, False

@@ -53,6 +53,9 @@ class UnitEntries(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._units)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._units
+
     def __getitem__(self, key: str) -> Any:
         needed, (units, entries) = self._units[key], self._held
         if not needed <= units:
@@ -89,6 +92,9 @@ class UnitValues(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._units)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._units
 
     def __getitem__(self, name: str) -> torch.Tensor:
         unit = self._units[name]

@@ -23,6 +23,7 @@ from smdistributed.modelparallel.torch._state.joint_states import (
     move_state,
     state_dict_of,
 )
+from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.shard_states import (
     check_same_model,
     is_shared,
@@ -40,6 +41,7 @@ from smdistributed.modelparallel.torch._state.state_fit import (
     Shapes,
     check_is_state,
     check_optimizer,
+    described_class,
     known_shapes,
     state_of,
 )
@@ -84,11 +86,8 @@ class OptimizerStates:
         masters: Sequence[Masters],
         scaler: _runtime.LossScaler,
     ) -> None:
+        self.masters = masters
         self._optimizers, self._masters, self._scaler = optimizers, masters, scaler
-
-    @property
-    def masters(self) -> Sequence[Masters]:
-        return self._masters
 
     def local(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """This rank's; see ``DistributedOptimizer.local_state_dict``."""
@@ -292,6 +291,11 @@ class OptimizerStates:
             shapes=shapes,
         )  # fmt: skip
 
+    def described_groups(self) -> list[OptimizerState]:
+        """What ``check_kind`` compares, of the optimizer that has each group."""
+        return [described_class(optimizer) for optimizer in self._optimizers
+                for _ in optimizer.param_groups]  # fmt: skip
+
     def check_plain(self, saved: Mapping[str, Any], where: str, *, whole: bool = False) -> None:
         """Raises SMPCheckpointError unless this optimizer can go on from ``saved``: the state of
         one over whole parameters or, without ``whole``, this rank's slices of them."""
@@ -321,8 +325,9 @@ class OptimizerStates:
         self.take_settings(self.settings())
         named = list(zip(self.given_parameters(), self.parameter_names(), strict=True))
         if self._masters:
+            names = {parameter: name for parameter, name in named if name in kept}
             for one in self._masters:
-                one.take_whole_state({p: kept[name] for p, name in named if name in kept})
+                one.take_whole_state(LazyValues(names, lambda parameter: kept[names[parameter]]))
             return
         state = {number: dict(kept[named[number][1]]) for number in self._local_numbers()
                  if named[number][1] in kept}  # fmt: skip

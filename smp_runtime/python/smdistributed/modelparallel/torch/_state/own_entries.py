@@ -73,19 +73,23 @@ class OwnEntries(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._origins)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._origins
+
     def sources(self, key: str) -> frozenset[str]:
         """The entries that one is computed from."""
         return self._origins[key].sources
 
     def __getitem__(self, key: str) -> Any:
+        # Slices are copies, so that they do not keep the memory of the whole.
         origin, axis = self._origins[key], self._axes.get(key)
         if origin.given is not None:
-            return slice_of(self._entries[origin.given], axis)
+            given = self._entries[origin.given]
+            return given if axis is None else slice_of(given, axis).clone()
         if self._held[0] != origin.sources or origin.name not in self._held[1]:
             needed = {name: self._entries[name] for name in origin.sources or self._entries}
             self._held = (origin.sources, self._translate(needed))
         value = self._held[1][origin.name]
-        # A copy, so that a slice does not keep the memory of the whole.
         return value if axis is None else slice_of(value, axis).clone()
 
 

@@ -168,6 +168,12 @@ class OptimizerState:
     """By parameter, the shapes of what is kept for it."""
 
 
+def described_class(optimizer: torch.optim.Optimizer) -> OptimizerState:
+    """As far as ``check_kind`` looks at it."""
+    fields = {key for held in optimizer.state.values() for key in held}
+    return OptimizerState(type(optimizer).__name__, (), [optimizer.defaults.keys()], fields, {})
+
+
 def state_of(saved: _runtime.SavedState, shapes: Shapes | None = None) -> OptimizerState:
     """The optimizer that was saved; ``shapes`` are those of its parameters, as far as known."""
     held = saved.kept_shapes

@@ -8,7 +8,8 @@ things that it keeps for a parameter (``step``) are alike on all ranks that have
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,11 +17,13 @@ import torch
 
 from smdistributed.modelparallel.torch._ranks import comm
 from smdistributed.modelparallel.torch._sharding.unit_entries import UnitValues
+from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.ports import Masters, Sharded
 
 Values: TypeAlias = Mapping[str, torch.Tensor]
+Agree: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,12 @@ class KeptState:
 
 class StreamedState:
     """The state of ``states``, whole but for slices of tensor ranks, one value at a time.
-    Construction is collective over the job."""
+    Construction is collective over the job; ``agree()`` raises inside what any rank raises."""
 
-    def __init__(self, states: OptimizerStates) -> None:
+    def __init__(self, states: OptimizerStates, agree: Agree) -> None:
         self._states = states
-        here = _of_masters(states.masters) if states.masters else _of_parameters(states)
+        with agree():
+            here = _of_masters(states.masters) if states.masters else _of_parameters(states)
         groups = list(zip(states.settings(), states.described().groups, strict=True))
         self.kept = _merged(comm.allgather(here, comm.CommGroup.WORLD), groups)
 
@@ -50,10 +54,11 @@ class StreamedState:
         to get one is collective over these: see ``UnitValues``."""
         masters = self._states.masters
         if not masters:
-            held = self._states.local_state().items()
-            return {name: kept[field].detach().cpu() for name, kept in held if field in kept}
-        dtype = next(iter(self.kept.fields[field].values()))
-        return UnitValues(masters[0].sharded, lambda: _arenas_of(masters, field, dtype))
+            held = {name: kept[field] for name, kept in self._states.local_state().items()
+                    if field in kept}  # fmt: skip
+            return LazyValues(held, lambda name: held[name].detach().cpu())
+        types = _types_of_arenas(masters[0].sharded, field, self.kept.fields[field])
+        return UnitValues(masters[0].sharded, lambda: _arenas_of(masters, field, types))
 
 
 def _of_parameters(states: OptimizerStates) -> KeptState:
@@ -86,6 +91,12 @@ def _of_masters(masters: Sequence[Masters]) -> KeptState:
 
 
 def _known(name: str, key: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple, dict)):
+        raise SMPUnsupportedError(
+            f"the optimizer keeps a {type(value).__name__} as {key} for parameter {name}, of which "
+            "nobody could say which element of the parameter it belongs to. "
+            "smp.save_checkpoint(partial=True) saves it for jobs of the same degrees"
+        )
     if isinstance(value, torch.Tensor) and value.numel() > 1:
         raise SMPUnsupportedError(
             f"the optimizer keeps {key} of shape {tuple(value.shape)} for parameter {name}, which "
@@ -107,10 +118,34 @@ def _merged(
     return merged
 
 
-def _arenas_of(masters: Sequence[Masters], field: str, dtype: torch.dtype) -> list[torch.Tensor]:
+def _types_of_arenas(
+    sharded: Sharded, field: str, types: Mapping[str, torch.dtype]
+) -> dict[torch.dtype, torch.dtype]:
+    """The type of a field by that of the masters, which are in one arena by their type; alike on
+    all ranks, whatever they keep.
+
+    Raises SMPUnsupportedError where parameters of one type have several.
+    """
+    found: dict[torch.dtype, torch.dtype] = {}
+    for number, name in enumerate(sharded.names):
+        if name not in types:
+            continue
+        of_master = sharded.store.master_type(number)
+        if found.setdefault(of_master, types[name]) != types[name]:
+            raise SMPUnsupportedError(
+                f"the optimizer keeps {field} of {name} as {types[name]}, and of parameters of the "
+                f"same type as {found[of_master]}: their shards cannot be put together"
+            )
+    return found
+
+
+def _arenas_of(
+    masters: Sequence[Masters], field: str, types: Mapping[torch.dtype, torch.dtype]
+) -> list[torch.Tensor]:
     """What this rank keeps of a field, laid out as its masters; zeros where it keeps none."""
     sharded: Sharded = masters[0].sharded
-    arenas = [torch.zeros_like(arena, dtype=dtype) for arena in sharded.store.masters()]
+    arenas = [torch.zeros_like(arena, dtype=types.get(arena.dtype, arena.dtype))
+              for arena in sharded.store.masters()]  # fmt: skip
     for one in masters:
         for run in one.runs:
             value = one.optimizer.state.get(run.parameter, {}).get(field)
