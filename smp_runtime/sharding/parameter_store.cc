@@ -308,8 +308,9 @@ std::vector<at::Tensor> ParameterStore::whole_unit(int number,
                                                    const std::vector<at::Tensor>& arenas) {
   const at::NoGradGuard no_grad;
   const ShardedUnit& unit = state_->at(number);
-  const at::Tensor whole = state_->gathered(
-      number, arenas.at(unit.arena).narrow(0, unit.arena_offset, unit.master.numel()));
+  at::Tensor shard = unit.master;  // of frozen ones in no arena
+  if (unit.trained) shard = arenas.at(unit.arena).narrow(0, unit.arena_offset, shard.numel());
+  const at::Tensor whole = state_->gathered(number, shard);
   std::vector<at::Tensor> values;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     const PlacedParameter& placed = unit.layout.parameters[index];
@@ -330,13 +331,12 @@ void ParameterStore::copy_even_shares(const std::vector<int>& parameters,
   const at::NoGradGuard no_grad;
   std::map<int, at::Tensor> wanted;  // by parameter
   for (std::size_t i = 0; i < parameters.size(); ++i) wanted.emplace(parameters[i], targets.at(i));
-  for (std::size_t number = 0; number < state_->units.size(); ++number) {
-    const std::vector<PlacedParameter>& all = state_->units[number].layout.parameters;
+  for (int unit = 0; unit < static_cast<int>(state_->units.size()); ++unit) {
+    const std::vector<PlacedParameter>& all = state_->at(unit).layout.parameters;
     const auto is_wanted = [&](const PlacedParameter& placed) {
       return wanted.contains(placed.parameter);
     };
     if (std::ranges::none_of(all, is_wanted)) continue;
-    const int unit = static_cast<int>(number);
     const at::Tensor whole = state_->gathered(unit, state_->at(unit).master);
     for (const PlacedParameter& placed : all) {
       if (!is_wanted(placed)) continue;

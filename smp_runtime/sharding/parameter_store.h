@@ -139,7 +139,8 @@ class ParameterStore {
   /// It is lost at the next publish() unless assign() takes it.
   void accept_writes();
   /// Whole values of one unit's parameters, in order, on the CPU: of `arenas`, which are laid out
-  /// as masters() are and have a type on all ranks. Collective.
+  /// as masters() are and have a type on all ranks, but of frozen parameters, which are in no
+  /// arena, the masters. Collective.
   std::vector<at::Tensor> whole_unit(int unit, const std::vector<at::Tensor>& arenas);
   /// Type of the master of a parameter, alike on all ranks.
   [[nodiscard]] at::ScalarType master_type(int parameter) const;

@@ -89,6 +89,22 @@ OPTIMIZERS = {
 }
 
 
+def test_frozen_parameters_have_their_values_beside_masters(tmp_path: Path) -> None:
+    smp.shutdown()
+    smp.init({"microbatches": 2, "bf16": True})
+    model = smp.DistributedModel(Tied())
+    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(groups(model.get_module()), lr=0.01))
+    step(model, optimizer)
+    smp.save_dcp(tmp_path, model, optimizer)
+    plain = Tied()
+
+    entries = DcpEntries(tmp_path)
+
+    assert torch.equal(entries["model.middle.weight"], plain.middle.weight.bfloat16())
+    assert entries["model.first.weight"].dtype == torch.float32
+    assert not torch.equal(entries["model.first.weight"], plain.first.weight)
+
+
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_plain_torch_goes_on_from_ours_and_we_from_its(make: Any, tmp_path: Path) -> None:
     model, optimizer = trained(make)

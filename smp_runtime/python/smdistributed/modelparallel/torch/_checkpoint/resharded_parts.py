@@ -46,7 +46,7 @@ def slices_to_json(slices: Slices) -> str:
 
     >>> text = slices_to_json(Slices({"a.weight": 1}, {"a": "DistributedLinear"}))
     >>> slices_from_json(text, "here")
-    Slices(axes={'a.weight': 1}, replaced={'a': 'DistributedLinear'}, classes={}, names=[])
+    Slices(axes={'a.weight': 1}, replaced={'a': 'DistributedLinear'}, classes={}, names=())
     """
     content = {"format": _FORMAT, "axes": slices.axes, "replaced": slices.replaced,
                "classes": slices.classes, "names": list(slices.names)}  # fmt: skip
@@ -68,7 +68,7 @@ def slices_from_json(text: str, where: str) -> Slices:
             number == 1
             or all(isinstance(one, str) for one in (*replaced.values(), *classes.values(), *names))
         ):
-            return Slices(axes, replaced, classes, names)
+            return Slices(axes, replaced, classes, tuple(names))
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise SMPCheckpointError(f"{where} does not say how parameters are sliced")
