@@ -41,6 +41,7 @@ from smdistributed.modelparallel.torch._files.safetensors_file import (
 )
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch._files.verification import problems_of
+from smdistributed.modelparallel.torch._state.own_entries import likes_of
 from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -153,9 +154,7 @@ def _of_entries(path: Path, entries: dict[str, torch.Tensor]) -> LocalValues:
         raise SMPCheckpointError(
             f"{path} holds {others[0]}, which is no tensor: expected the state dict of a model"
         )
-    likes = {name: torch.empty(value.shape, dtype=value.dtype, device="meta")
-             for name, value in entries.items()}  # fmt: skip
-    return LocalValues(entries, likes, aliases(entries))
+    return LocalValues(entries, likes_of(entries), aliases(entries))
 
 
 def _of_dcp(folder: Path, one: Dcp, key: str | None) -> Source:

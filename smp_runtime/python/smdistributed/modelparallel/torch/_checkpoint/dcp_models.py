@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from smdistributed.modelparallel.torch._checkpoint.whole_entries import (
 from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._sharding.unit_entries import UnitValues
+from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.optimizer_states import JobStates
 from smdistributed.modelparallel.torch._state.streamed_states import StreamedState
 from smdistributed.modelparallel.torch._state.tensor_states import EntryLayout
@@ -208,25 +209,14 @@ def _content_of(
     return content
 
 
-class _WithMasters(Mapping[str, Any]):
+class _WithMasters(LazyValues):
     """``entries`` with the values of ``masters`` where ``layouts`` says so."""
 
     def __init__(
         self, entries: Mapping[str, Any], masters: UnitValues, layouts: Mapping[str, EntryLayout]
     ) -> None:
-        self._entries, self._masters, self._layouts = entries, masters, layouts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __getitem__(self, name: str) -> Any:
-        return (self._masters if self._layouts[name].master else self._entries)[name]
+        super().__init__(entries, lambda name: (masters if layouts[name].master else entries)[name])
+        self._entries, self._masters = entries, masters
 
     @property
     def held_bytes(self) -> int:

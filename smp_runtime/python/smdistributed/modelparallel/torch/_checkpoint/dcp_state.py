@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp
 from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
 from smdistributed.modelparallel.torch._files.dcp_storage import readable
 from smdistributed.modelparallel.torch._files.verification import problems_of
+from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._state.own_entries import OwnEntries
 from smdistributed.modelparallel.torch._state.state_fit import (
@@ -134,7 +135,7 @@ class DcpState:
                        of_group, self.where)  # fmt: skip
         both = zip(states.settings(), groups, strict=True)
         self.settings = [{**here, **settings} for here, (settings, _) in both]
-        self.kept = _Kept(values, {name: self._of_sources(name, others) for name in names})
+        self.kept = _kept(values, {name: self._of_sources(name, others) for name in names})
 
     def _optimizer_prefix(self) -> str:
         found = sorted({name[: match.start()] for name in self._entries
@@ -239,30 +240,18 @@ class DcpState:
         return first
 
 
-class _Kept(Mapping[str, Mapping[str, Any]]):
-    """By parameter: this rank's slices of ``fields``, and copies of ``others``."""
+def _kept(fields: Mapping[str, OwnEntries], others: Mapping[str, Mapping[str, Any]]) -> LazyValues:
+    """By parameter of which anything is kept: this rank's slices of ``fields``, and copies of
+    ``others``."""
 
-    def __init__(
-        self, fields: Mapping[str, OwnEntries], others: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        self._fields, self._others = fields, others
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, kept in self._others.items()
-                if kept or any(name in values for values in self._fields.values()))  # fmt: skip
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
+    def of(name: str) -> dict[str, Any]:
         kept = {key: value.clone() if isinstance(value, torch.Tensor) else value
-                for key, value in self._others[name].items()}  # fmt: skip
-        return kept | {field: values[name] for field, values in self._fields.items()
-                       if name in values}  # fmt: skip
+                for key, value in others[name].items()}  # fmt: skip
+        return kept | {field: values[name] for field, values in fields.items() if name in values}
 
-    def __contains__(self, name: object) -> bool:
-        kept = self._others.get(name, {}) if isinstance(name, str) else {}
-        return bool(kept) or any(name in values for values in self._fields.values())
+    names = [name for name, kept in others.items()
+             if kept or any(name in values for values in fields.values())]  # fmt: skip
+    return LazyValues(names, of)
 
 
 def _prefix(key: str) -> str:

@@ -16,6 +16,7 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialChe
 from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks
 from smdistributed.modelparallel.torch._sharding.value_sources import place_of
 from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
+from smdistributed.modelparallel.torch._state.own_entries import likes_of
 from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch._state.tensor_states import to_plain
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import predefined_by_name
@@ -102,10 +103,9 @@ class _Rank:
         self.saved = saved
         self._entries = saved.entries
         types = saved.types
-        self.likes = {
-            name: torch.empty(value.shape, dtype=value.dtype, device="meta")
-            for name, value in self._entries.items() if isinstance(value, torch.Tensor)
-        }  # fmt: skip
+        tensors = {name: value for name, value in self._entries.items()
+                   if isinstance(value, torch.Tensor)}  # fmt: skip
+        self.likes = likes_of(tensors)
         if others := sorted(self._entries.keys() - self.likes.keys()):
             raise SMPCheckpointError(
                 f"{saved.where}: the entry {others[0]} of the model is no tensor, and the files "

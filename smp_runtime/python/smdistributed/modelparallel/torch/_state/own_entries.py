@@ -47,11 +47,7 @@ class OwnEntries(Mapping[str, Any]):
     ) -> None:
         self._entries, self._translate, self._axes = entries, translate, axes
         if likes is None:
-            likes = {
-                key: torch.empty(value.shape, dtype=value.dtype, device="meta")
-                if isinstance(value, torch.Tensor) else value
-                for key, value in entries.items()
-            }  # fmt: skip
+            likes = likes_of(entries)
         tensors = {key: like for key, like in likes.items() if isinstance(like, torch.Tensor)}
         with ValueSources(tensors) as sources:
             made = translate(likes)
@@ -91,6 +87,15 @@ class OwnEntries(Mapping[str, Any]):
             self._held = (origin.sources, self._translate(needed))
         value = self._held[1][origin.name]
         return value if axis is None else slice_of(value, axis).clone()
+
+
+def likes_of(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries, with tensors of the same shapes and types without storage."""
+    return {
+        key: torch.empty(value.shape, dtype=value.dtype, device="meta")
+        if isinstance(value, torch.Tensor) else value
+        for key, value in entries.items()
+    }  # fmt: skip
 
 
 def _identity(value: Any) -> Any:
