@@ -25,6 +25,7 @@
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/plan/smaller_job.h"
+#include "entrypoint/process/launch_folder.h"
 #include "entrypoint/runners/job_runner.h"
 #include "entrypoint/ssh/node_report.h"
 #include "entrypoint/ssh/sshd.h"
@@ -37,6 +38,7 @@ namespace {
 
 // Time for processes that the job left behind to end by themselves.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
+constexpr const char* kMemoryFolder = "SMP_MEMORY_FOLDER";
 
 fetch::TransferSettings transfer_settings(const JobConfig& job, const JobOutline& outline) {
   fetch::TransferSettings transfer{
@@ -110,6 +112,7 @@ class JobRun {
 
  private:
   void prepare_host();
+  void give_memory_folder();
   void expect_ranks();
   std::optional<Outcome> fetch_code();
   Outcome run_program();
@@ -126,7 +129,8 @@ class JobRun {
   JobSettings settings_;
   fetch::TransferSettings transfer_;
   OutputRecord output_;
-  std::optional<LaunchPlan> plan_;  ///< none while the code is not there
+  std::optional<LaunchPlan> plan_;      ///< none while the code is not there
+  std::optional<LaunchFolder> memory_;  ///< of what ranks keep for their next start
   std::unique_ptr<JobRunner> runner_;
 };
 
@@ -141,6 +145,7 @@ void JobRun::prepare_host() {
     }
     try_temporary_folder(options, job_.environment);
   }
+  give_memory_folder();
   remove_old_markers(job_.layout);
   processes_.merge_streams(job_.options.merge);
   processes_.mask_output([this](std::string_view piece) { return secrets_.masked(piece); });
@@ -148,6 +153,15 @@ void JobRun::prepare_host() {
     output_.add(kind, tag, piece);
   });
   expect_ranks();
+}
+
+void JobRun::give_memory_folder() {
+  const std::string every = smp::value_or(job_.environment, "SMP_CHECKPOINT_MEMORY");
+  if (every.empty() || every == "0" || !smp::value_or(job_.environment, kMemoryFolder).empty()) {
+    return;
+  }
+  if (!memory_) memory_.emplace({"/dev/shm"});
+  outline_.environment.host_variables.push_back({kMemoryFolder, memory_->path()});
 }
 
 void JobRun::expect_ranks() {
@@ -211,6 +225,7 @@ bool JobRun::go_on_without_lost(const std::string& reported, std::int64_t restar
     job_ = std::move(smaller.job);
     outline_ = smaller.plan.outline;  // the runner and the recorder look at it
     plan_ = std::move(smaller.plan);
+    give_memory_folder();
   } catch (const smp::ConfigError& error) {
     SMP_LOG(error, "The job does not go on without {}: {}", names, error.what());
     return false;
@@ -250,7 +265,9 @@ Outcome JobRun::run_with_restarts() {
     if (ends) return outcome;
     const Cause cause = find_cause({.status = outcome.status, .is_mpirun = runs_mpirun}, output_);
     const std::string exception(cause.traceback == nullptr ? "" : cause.traceback->exception());
-    if (!exception.empty() && exception == last_exception) {
+    // One of several hosts with a launcher each sees errors that another's failure brings.
+    const bool sees_all = runs_mpirun || outline_.runner.hosts.size() == 1;
+    if (sees_all && !exception.empty() && exception == last_exception) {
       SMP_LOG(error, "The script failed twice in a row by one exception and is not started again");
       return outcome;
     }

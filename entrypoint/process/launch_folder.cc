@@ -13,17 +13,18 @@
 
 namespace entrypoint {
 
-LaunchFolder::LaunchFolder() : owner_(getpid()) {
+LaunchFolder::LaunchFolder(std::initializer_list<const char*> places) : owner_(getpid()) {
   std::string reasons;
-  for (const char* parent : {"/tmp", "/dev/shm"}) {
-    std::string name = std::string(parent) + "/smp-launch-XXXXXX";
+  for (const char* place : places) {
+    std::string name = std::string(place) + "/smp-launch-XXXXXX";
     if (mkdtemp(name.data()) != nullptr) {
       path_ = name;
       return;
     }
-    reasons += fmt::format(" {}: {};", parent, std::strerror(errno));
+    reasons += fmt::format(" {}: {};", place, std::strerror(errno));
   }
-  throw smp::HostError("no place for a private folder:{} mount a writable /tmp", reasons);
+  throw smp::HostError("no place for a private folder:{} mount a writable {}", reasons,
+                       *places.begin());
 }
 
 LaunchFolder::~LaunchFolder() {

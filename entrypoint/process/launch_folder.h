@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The private folder of one run: keys, ssh configurations, the environment of this host's ranks.
+// A private folder of one run: of keys, ssh configurations and the environment of this host's
+// ranks, or of what ranks keep in memory.
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
 #include <string_view>
 
 #include <sys/types.h>
 
 namespace entrypoint {
 
-/// Mode 0700, made new under /tmp (else /dev/shm), gone with the object. Only we and root can read
-/// what is in it.
+/// Mode 0700, made new, gone with the object. Only we and root can read what is in it.
 class LaunchFolder {
  public:
-  /// Throws HostError when neither place takes a folder.
-  LaunchFolder();
+  /// In the first of `places` that takes a folder. Throws HostError when none does.
+  explicit LaunchFolder(std::initializer_list<const char*> places = {"/tmp", "/dev/shm"});
   ~LaunchFolder();
   LaunchFolder(const LaunchFolder&) = delete;
   LaunchFolder& operator=(const LaunchFolder&) = delete;

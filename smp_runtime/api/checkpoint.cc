@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,11 +19,13 @@
 #include "smp_runtime/api/session_core.h"
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
+#include "smp_runtime/checkpoint/session/memory_checkpoints.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/checkpoint/state/file_snapshot.h"
 #include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 
 namespace smp {
 namespace {
@@ -190,6 +193,86 @@ DistributedOptimizer::Core* core_of(DistributedOptimizer* optimizer) {
   return optimizer == nullptr ? nullptr : optimizer->core().get();
 }
 
+/// This rank's files of a save.
+class Parts {
+ public:
+  /// Collective over the job.
+  Parts(Session& session, const DistributedModel& model, const CheckpointContent& content,
+        checkpoint::CheckpointSave::Options options)
+      : saves_(session.core()->saves()) {
+    DistributedOptimizer::Core* const optimizer = core_of(content.optimizer);
+    if (optimizer != nullptr) api::fields_of(optimizer->wrapped());  // throws on all ranks alike
+    const at::NoGradGuard no_grad;
+    options.library = version();
+    options.tidies = !saves_.are_under_way();
+    save_ =
+        std::make_shared<checkpoint::CheckpointSave>(session.core()->session(), std::move(options));
+    parts_ = api::parts_of(*model.core(), optimizer);
+    if (!save_->publishes()) return;
+    partition_ = model.core()->assignment().to_json();
+    if (!content.user_content.isNone()) {
+      parts_.push_back({.file = "user_content.pt", .object = content.user_content});
+    }
+  }
+
+  /// Returns the save, to be published.
+  checkpoint::CheckpointSave& write() {
+    save_->together([&] {
+      for (api::CheckpointPart& part : parts_) {
+        save_->add(checkpoint::write_object(save_->folder() / part.file, part.object));
+        part.object = {};
+      }
+      if (save_->publishes()) {
+        save_->add(checkpoint::write_file(save_->folder() / kPartition, partition_));
+      }
+    });
+    return *save_;
+  }
+
+  /// Copies them; a thread writes them, and calls `publish`.
+  void write_later(std::function<void(checkpoint::CheckpointSave&)> publish) {
+    const at::NoGradGuard no_grad;
+    std::vector<std::shared_ptr<FileSnapshot>> files;
+    save_->together([&] {
+      for (api::CheckpointPart& part : parts_) {
+        files.push_back(FileSnapshot::of_object(part.file, part.object, saves_.memory()));
+        part.object = {};
+      }
+      if (save_->publishes()) {
+        files.push_back(std::make_shared<FileSnapshot>(kPartition, partition_, nullptr));
+      }
+    });
+    saves_.add(save_, std::move(files), std::move(publish));
+  }
+
+ private:
+  checkpoint::BackgroundSaves& saves_;
+  std::shared_ptr<checkpoint::CheckpointSave> save_;
+  std::vector<api::CheckpointPart> parts_;
+  std::string partition_;  ///< where this rank publishes
+};
+
+/// The folder of the newest checkpoint in memory, with all its files here; empty where there is
+/// none or a host has no room. Collective over the job.
+std::filesystem::path fetched_from_memory(checkpoint::MemoryCheckpoints& memory) {
+  const std::filesystem::path folder = memory.newest(kResume);
+  if (folder.empty()) return {};
+  const std::filesystem::path listed = folder / "manifest.json";
+  std::vector<std::string> names;
+  for (const checkpoint::FileDigest& file :
+       checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string()).files) {
+    names.push_back(file.name);
+  }
+  try {
+    memory.fetch(kResume, folder, names);
+  } catch (const checkpoint::CheckpointError& error) {
+    SMP_LOG(warning, "the state in memory is not used, but a checkpoint on the disk: {}",
+            error.what());
+    return {};
+  }
+  return folder;
+}
+
 }  // namespace
 
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
@@ -199,9 +282,6 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
     throw ConfigError("smp::save_checkpoint got keep={}; expected how many stay, 0 for all",
                       content.keep);
   }
-  DistributedOptimizer::Core* const optimizer = core_of(content.optimizer);
-  if (optimizer != nullptr) api::fields_of(optimizer->wrapped());  // throws on all ranks alike
-  const at::NoGradGuard no_grad;
   const auto begin = std::chrono::steady_clock::now();
   checkpoint::BackgroundSaves& saves = session.core()->saves();
   if (content.blocking) {
@@ -209,42 +289,18 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
   } else {
     saves.await_room();
   }
-  auto save = std::make_shared<checkpoint::CheckpointSave>(
-      session.core()->session(),
-      checkpoint::CheckpointSave::Options{.what = kSave,
-                                          .root = folder,
-                                          .name = content.tag + checkpoint::kPartial,
-                                          .library = std::string(version()),
-                                          .tidies = !saves.are_under_way()});
-  std::vector<api::CheckpointPart> parts = api::parts_of(*model.core(), optimizer);
-  const bool publishes = save->publishes();
-  if (publishes && !content.user_content.isNone()) {
-    parts.push_back({.file = "user_content.pt", .object = content.user_content});
-  }
-  const std::string partition = publishes ? model.core()->assignment().to_json() : "";
+  Parts parts(session, model, content,
+              {.what = kSave, .root = folder, .name = content.tag + checkpoint::kPartial});
+  checkpoint::MemoryCheckpoints* const older = session.core()->memory_of(folder);
   const auto kept = content.keep == 0 ? std::nullopt : std::optional(content.keep);
+  const auto publish = [kept, older](checkpoint::CheckpointSave& written) {
+    written.publish_folder(kept);
+    if (older != nullptr) older->discard();
+  };
   if (content.blocking) {
-    save->together([&] {
-      for (api::CheckpointPart& part : parts) {
-        save->add(checkpoint::write_object(save->folder() / part.file, part.object));
-        part.object = {};
-      }
-      if (publishes) save->add(checkpoint::write_file(save->folder() / kPartition, partition));
-    });
-    save->publish_folder(kept);
+    publish(parts.write());
   } else {
-    std::vector<std::shared_ptr<FileSnapshot>> files;
-    save->together([&] {
-      for (api::CheckpointPart& part : parts) {
-        files.push_back(FileSnapshot::of_object(part.file, part.object, saves.memory()));
-        part.object = {};
-      }
-      if (publishes) {
-        files.push_back(std::make_shared<FileSnapshot>(kPartition, partition, nullptr));
-      }
-    });
-    saves.add(std::move(save), std::move(files),
-              [kept](checkpoint::CheckpointSave& written) { written.publish_folder(kept); });
+    parts.write_later(publish);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   session.core()->reports().event(
@@ -252,10 +308,25 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
                                 content.blocking ? "" : " to copy it; a thread writes it"));
 }
 
+void checkpoint_in_memory(Session& session, const std::filesystem::path& folder,
+                          const DistributedModel& model, const CheckpointContent& content) {
+  checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
+  if (memory == nullptr || !memory->is_due()) return;
+  session.core()->saves().await_room();
+  Parts(session, model, content,
+        {.what = "smp::checkpoint_in_memory",
+         .root = memory->root(),
+         .name = memory->next_name(),
+         .by_host = true})
+      .write_later([memory](checkpoint::CheckpointSave& written) { memory->publish(written); });
+}
+
 void wait_for_saves(Session& session) { session.core()->saves().wait(); }
 
 bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
   session::Session& job = session.core()->session();
+  checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
+  if (memory != nullptr && !memory->newest("smp::has_checkpoint").empty()) return true;
   std::error_code unreadable;  // resuming says why, on all ranks
   const bool is_there =
       job.ranks().rank == 0 && std::filesystem::exists(folder / checkpoint::kNewest, unreadable);
@@ -272,8 +343,12 @@ c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path
   session::Session& job = session.core()->session();
   std::optional<SavedFolder> saved;
   std::optional<Loader> loader;
+  checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
+  const std::filesystem::path kept = memory != nullptr && options.tag.empty()
+                                         ? fetched_from_memory(*memory)
+                                         : std::filesystem::path{};
   checkpoint::together(job, kResume, [&] {
-    saved.emplace(folder_of(folder, options.tag));
+    saved.emplace(kept.empty() ? folder_of(folder, options.tag) : kept);
     loader.emplace(*model.core(), core_of(options.optimizer), *saved);
     loader->check();
   });

@@ -149,6 +149,9 @@ Session::Core::~Core() {
     SMP_LOG(error, "{}", error.what());
   }
   saves_.close();
+  if (!fails) {
+    for (auto& [folder, memory] : memory_) memory.discard();
+  }
   if (!fails) reports_->await_last_loss();
   reports_.reset();  // tells what is left
   try {
@@ -157,6 +160,11 @@ Session::Core::~Core() {
     SMP_LOG(warning, "{}", error.what());
   }
   c10d::unregister_all_process_groups();  // which would outlive the session's store
+}
+
+checkpoint::MemoryCheckpoints* Session::Core::memory_of(const std::filesystem::path& folder) {
+  if (session_.options().checkpoint_memory == 0) return nullptr;
+  return &memory_.try_emplace(std::filesystem::absolute(folder), session_, folder).first->second;
 }
 
 Session Session::from_environment() { return from_settings({}); }

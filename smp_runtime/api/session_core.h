@@ -2,6 +2,8 @@
 // State behind a smp::Session.
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "smp/session.h"
 
 #include "smp_runtime/checkpoint/session/background_saves.h"
+#include "smp_runtime/checkpoint/session/memory_checkpoints.h"
 #include "smp_runtime/metrics/step_reports.h"
 #include "smp_runtime/session/session.h"
 
@@ -32,6 +35,9 @@ class Session::Core {
   [[nodiscard]] metrics::StepReports& reports() { return *reports_; }
   /// Saves that are written while the job goes on.
   [[nodiscard]] checkpoint::BackgroundSaves& saves() { return saves_; }
+  /// What the hosts keep in memory of the checkpoints of `folder`; null without
+  /// SMP_CHECKPOINT_MEMORY. Collective the first time.
+  checkpoint::MemoryCheckpoints* memory_of(const std::filesystem::path& folder);
   /// The number of a model that is made now; they are made in one order on all ranks.
   int count_model() { return models_++; }
 
@@ -39,7 +45,8 @@ class Session::Core {
   int models_ = 0;
   session::Session session_;
   std::optional<metrics::StepReports> reports_;
-  checkpoint::BackgroundSaves saves_;
+  std::map<std::filesystem::path, checkpoint::MemoryCheckpoints> memory_;  ///< by their folder
+  checkpoint::BackgroundSaves saves_;                                      ///< which uses them
 };
 
 }  // namespace smp

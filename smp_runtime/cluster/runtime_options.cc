@@ -33,6 +33,8 @@ std::vector<std::string> names_of(const VariableSet& set, std::string_view name)
   return names;
 }
 
+bool is_restart(const std::string& count) { return !count.empty() && count != "0"; }
+
 std::int64_t limit_of(const VariableSet& set, std::string_view name) {
   constexpr std::string_view kExpected = "a number of at least 1, or -1 for any number";
   const auto limit = set.whole(name, -1, std::numeric_limits<std::int64_t>::max(), kExpected);
@@ -54,6 +56,12 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
       .timeout = std::chrono::milliseconds(
           static_cast<std::int64_t>(set.seconds("SMP_TIMEOUT_SECONDS") * 1000)),
       .saves_under_way = static_cast<int>(set.whole("SMP_SAVES_UNDER_WAY", 1, 8, "1 to 8 saves")),
+      .checkpoint_memory =
+          set.whole("SMP_CHECKPOINT_MEMORY", 0, std::numeric_limits<std::int64_t>::max(),
+                    "how many calls of smp.checkpoint_in_memory apart, 0 for never"),
+      .memory_folder = set.text("SMP_MEMORY_FOLDER"),
+      .starts_again = is_restart(set.text("SM_RESTART_COUNT")) ||
+                      is_restart(set.text("TORCHELASTIC_RESTART_COUNT")),
       .progress = set.flag("SMP_PROGRESS"),
       .metrics_file = set.text("SMP_METRICS"),
       .tensorboard_folder = set.text("SMP_TENSORBOARD"),

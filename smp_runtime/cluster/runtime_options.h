@@ -32,6 +32,15 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SMP_SAVES_UNDER_WAY", "1",
                 "how many saves that do not block may be under way: each keeps a copy of the "
                 "rank's state in the host's memory"},
+    VariableRow{"SMP_CHECKPOINT_MEMORY", "0",
+                "so many calls of smp.checkpoint_in_memory apart it keeps a state in the memory of "
+                "the hosts, for a restart that reads no disk; 0: never"},
+    VariableRow{"SMP_MEMORY_FOLDER", "",
+                "folder for it in the memory of this host, which train makes and removes"},
+    VariableRow{"SM_RESTART_COUNT", "",
+                "how often the ranks were started before: what is in memory at the first start is "
+                "another job's, and goes"},
+    VariableRow{"TORCHELASTIC_RESTART_COUNT", "", "torchrun's name of it"},
     VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
     VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
     VariableRow{"SMP_TENSORBOARD", "", "folder for TensorBoard's event files, from the first rank"},
@@ -65,6 +74,9 @@ struct RuntimeOptions {
   log::Level log_level = log::Level::kInfo;  ///< SM_LOG_LEVEL
   std::chrono::milliseconds timeout{};       ///< SMP_TIMEOUT_SECONDS
   int saves_under_way = 1;                   ///< SMP_SAVES_UNDER_WAY
+  std::int64_t checkpoint_memory = 0;        ///< SMP_CHECKPOINT_MEMORY; 0: never
+  std::string memory_folder;                 ///< SMP_MEMORY_FOLDER; empty: none
+  bool starts_again = false;                 ///< SM_RESTART_COUNT or torchrun's is not 0
   bool progress = true;                      ///< SMP_PROGRESS
   std::string metrics_file;                  ///< SMP_METRICS
   std::string tensorboard_folder;            ///< SMP_TENSORBOARD

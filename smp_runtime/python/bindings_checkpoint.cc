@@ -2,6 +2,7 @@
 // Python's view of smp_runtime/checkpoint. Its errors arrive as SMPCheckpointError.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/session/background_saves.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
+#include "smp_runtime/checkpoint/session/memory_checkpoints.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/checkpoint/state/file_snapshot.h"
 #include "smp_runtime/core/error.h"
@@ -32,6 +34,7 @@ using checkpoint::CheckpointSave;
 using checkpoint::FileDigest;
 using checkpoint::FileSnapshot;
 using checkpoint::Manifest;
+using checkpoint::MemoryCheckpoints;
 
 /// As with_files, without Python's lock.
 template <typename Act>
@@ -122,20 +125,21 @@ void bind_checkpoint(py::module_& module) {
       "One save of a checkpoint by all ranks, or none: what is not published leaves nothing\n"
       "behind; checkpoint/session/checkpoint_save.h.")
       .def(py::init([](session::Session& session, std::string what, fs::path root, std::string name,
-                       std::string library, bool tidies) {
+                       std::string library, bool tidies, bool by_host) {
              try {
                return std::make_shared<CheckpointSave>(
                    session, CheckpointSave::Options{.what = std::move(what),
                                                     .root = std::move(root),
                                                     .name = std::move(name),
                                                     .library = std::move(library),
-                                                    .tidies = tidies});
+                                                    .tidies = tidies,
+                                                    .by_host = by_host});
              } catch (const ConfigError& error) {
                throw checkpoint::CheckpointError("{}", error.what());
              }
            }),
            py::arg("session"), py::arg("what"), py::arg("root"), py::arg("name"),
-           py::arg("library"), py::arg("tidies"), without_gil)
+           py::arg("library"), py::arg("tidies"), py::arg("by_host"), without_gil)
       .def_property_readonly("folder", &CheckpointSave::folder)
       .def_property_readonly(
           "publishes", &CheckpointSave::publishes,
@@ -161,6 +165,29 @@ void bind_checkpoint(py::module_& module) {
       "The content of a file at one moment; checkpoint/state/file_snapshot.h.")
       .def("add_storage", &FileSnapshot::add_storage, py::arg("bytes"), without_gil,
            "Copies the bytes of the storage that the pickle calls by the next number.");
+  py::class_<MemoryCheckpoints, std::shared_ptr<MemoryCheckpoints>>(
+      module, "MemoryCheckpoints",
+      "Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h.")
+      .def(py::init<session::Session&, const fs::path&>(), py::arg("session"), py::arg("path"),
+           py::keep_alive<1, 2>(), without_gil)
+      .def_property_readonly("root", &MemoryCheckpoints::root)
+      .def("is_due", &MemoryCheckpoints::is_due,
+           "Counts a call; true for every one at which a state is to be kept.")
+      .def("next_name", &MemoryCheckpoints::next_name, "The name of the next save.")
+      .def(
+          "newest",
+          [](MemoryCheckpoints& memory, const std::string& what) -> std::optional<fs::path> {
+            const fs::path folder = memory.newest(what);
+            return folder.empty() ? std::nullopt : std::optional(folder);
+          },
+          py::arg("what"), without_gil,
+          "The folder here of the newest that the hosts together hold whole, with its manifest.\n"
+          "Collective.")
+      .def("fetch", &MemoryCheckpoints::fetch, py::arg("what"), py::arg("folder"), py::arg("files"),
+           without_gil,
+           "Has ``files`` of that folder here. Collective; raises SMPCheckpointError on all ranks\n"
+           "where a host has no room.")
+      .def("discard", &MemoryCheckpoints::discard, without_gil, "Removes what this host holds.");
   py::class_<BackgroundSaves>(module, "BackgroundSaves",
                               "Saves that a thread of the runtime writes and publishes;\n"
                               "checkpoint/session/background_saves.h.")
@@ -185,12 +212,30 @@ void bind_checkpoint(py::module_& module) {
       .def(
           "add_folder",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
-             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept) {
+             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept,
+             std::optional<std::shared_ptr<MemoryCheckpoints>> older) {
             saves.add(std::move(save), std::move(files),
-                      [kept](CheckpointSave& written) { written.publish_folder(kept); });
+                      [kept, older = std::move(older)](CheckpointSave& written) {
+                        written.publish_folder(kept);
+                        if (older) (*older)->discard();
+                      });
           },
-          py::arg("save"), py::arg("files"), py::arg("kept"), without_gil,
-          "Writes the files into the folder of ``save``, which becomes the checkpoint.")
+          py::arg("save"), py::arg("files"), py::arg("kept"), py::arg("older"), without_gil,
+          "Writes the files into the folder of ``save``, which becomes the checkpoint, and "
+          "discards\n"
+          "those in memory that are ``older``.")
+      .def(
+          "add_in_memory",
+          [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
+             std::vector<std::shared_ptr<FileSnapshot>> files,
+             std::shared_ptr<MemoryCheckpoints> memory) {
+            saves.add(std::move(save), std::move(files),
+                      [memory = std::move(memory)](CheckpointSave& written) {
+                        memory->publish(written);
+                      });
+          },
+          py::arg("save"), py::arg("files"), py::arg("memory"), without_gil,
+          "Writes the files into the folder of ``save``, which becomes a checkpoint of ``memory``.")
       .def(
           "add_files",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,

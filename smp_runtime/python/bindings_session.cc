@@ -108,6 +108,7 @@ void bind_launch(py::module_& module) {
       .def_readonly("timeout", &RuntimeOptions::timeout)
       .def_readonly("progress", &RuntimeOptions::progress)
       .def_readonly("saves_under_way", &RuntimeOptions::saves_under_way)
+      .def_readonly("checkpoint_memory", &RuntimeOptions::checkpoint_memory)
       .def_readonly("self_checked_steps", &RuntimeOptions::self_checked_steps)
       .def_readonly("partitioner", &RuntimeOptions::partitioner)
       .def_readonly("direct_exchange", &RuntimeOptions::direct_exchange)

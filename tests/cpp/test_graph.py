@@ -19,15 +19,17 @@ def run(
     settings: dict[str, object],
     ranks: int = 0,
     after: Path | None = None,
+    variables: dict[str, str] | None = None,
     **hyperparameters: object,
 ):
     """A job of the program `graph`, which goes on from the checkpoint of the one in the folder
     ``after``; what it printed, and its exit code."""
+    variables = {"SM_LAUNCH_REPORT": "0", **(variables or {})}
     ranks = ranks or (2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1)
     return run_job(
         folder / "job", outside, "graph", settings,
         processes=ranks, hyperparameters=hyperparameters, after=after and after / "job",
-        SM_LAUNCH_REPORT="0",
+        **variables,
     )  # fmt: skip
 
 
@@ -121,6 +123,23 @@ def test_a_save_beside_training_has_the_state_of_its_moment(outside, tmp_path, s
     assert done.returncode == 0, done.stdout + done.stderr
     rest = [line.split("loss ")[1] for line in done.stdout.splitlines() if "loss " in line]
     assert rest[:3] == whole[2:]
+
+
+@pytest.mark.parametrize(
+    "settings", [PIPELINE, {"microbatches": 2, "ddp": True, "shard_optimizer_state": True}],
+    ids=["pipeline", "sharded_optimizer"],
+)  # fmt: skip
+def test_a_job_whose_rank_is_killed_goes_on_from_memory(outside, tmp_path, settings):
+    whole = losses(outside, tmp_path / "whole", settings)
+    variables = {"SM_LAUNCH_RESTARTS": "1", "SMP_CHECKPOINT_MEMORY": "1"}
+
+    done = run(outside, tmp_path / "killed", settings, variables=variables, killed_after=2)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not list((tmp_path / "killed/job/checkpoints").iterdir())
+    told = [line.split("loss ")[1] for line in done.stdout.splitlines() if "loss " in line]
+    assert told[:5] == whole
+    assert len(told) == 3 + 5
 
 
 @pytest.mark.parametrize("narrow", ["bf16", "fp16"])

@@ -120,6 +120,35 @@ def test_workers_of_torchrun_are_started_again(folder, run):
     assert tree.succeeded
 
 
+@needs_torch
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_workers_of_torchrun_on_both_hosts_are_started_again(folder):
+    """The other host's worker fails of it, too, and each time alike."""
+    script = """
+        import os, signal, torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        if os.environ["SM_RESTART_COUNT"] in "01" and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            dist.all_reduce(total)
+        except Exception as error:
+            raise RuntimeError("the other worker is lost") from None
+        os.write(1, f"rank {dist.get_rank()} total {total.item()}\\n".encode())
+        dist.destroy_process_group()
+    """
+    trees = make_trees(folder, script, hosts=2, hyperparameter=[*TORCHRUN, processes(1)])
+
+    with cluster.Cluster(folder, trees) as hosts:
+        results = hosts.run(SM_LAUNCH_RESTARTS="2")
+
+    assert [result.code for result in results] == [0, 0], results[0].err + results[1].err
+    for rank, result in enumerate(results):
+        assert f"rank {rank} total 4.0" in result.out
+        assert "restart 2 of 2" in result.err
+
+
 @needs_mpirun
 @pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
 def test_ranks_of_both_hosts_are_started_again(folder):

@@ -36,8 +36,8 @@ std::string as_text(const std::vector<FileDigest>& written) {
 
 CheckpointSave::CheckpointSave(session::Session& session, Options options)
     : session_(session), options_(std::move(options)), gather_(gather_by(session)) {
-  const auto asked =
-      gather_(options_.what, json_line(json{options_.root.string(), options_.name, new_token()}));
+  const std::string root = options_.by_host ? options_.root.filename() : options_.root;
+  const auto asked = gather_(options_.what, json_line(json{root, options_.name, new_token()}));
   const json first = json::parse(asked.front());
   for (std::size_t rank = 1; rank < asked.size(); ++rank) {
     const json other = json::parse(asked[rank]);
@@ -85,17 +85,26 @@ void CheckpointSave::tell(const std::string& error) {
     discard();
     throw;
   }
-  std::map<std::string, FileDigest> files;  // once, where several ranks wrote the same
+  all_written_.clear();
   for (const std::string& told : outcomes) {
+    std::vector<FileDigest>& files = all_written_.emplace_back();
     for (const json& file : json::parse(told)) {
-      FileDigest digest{.name = file[0].get<std::string>(),
-                        .bytes = file[1].get<std::int64_t>(),
-                        .crc32c = file[2].get<std::uint32_t>()};
-      files.insert_or_assign(digest.name, digest);
+      files.push_back({.name = file[0].get<std::string>(),
+                       .bytes = file[1].get<std::int64_t>(),
+                       .crc32c = file[2].get<std::uint32_t>()});
     }
   }
-  all_written_.clear();
-  for (auto& [name, file] : files) all_written_.push_back(std::move(file));
+}
+
+/// Once, where several ranks wrote the same.
+std::vector<FileDigest> CheckpointSave::files_by_name() const {
+  std::map<std::string, FileDigest> files;
+  for (const auto& of_rank : all_written_) {
+    for (const FileDigest& file : of_rank) files.insert_or_assign(file.name, file);
+  }
+  std::vector<FileDigest> sorted;
+  for (auto& [name, file] : files) sorted.push_back(std::move(file));
+  return sorted;
 }
 
 void CheckpointSave::publish_folder(std::optional<int> kept) {
@@ -117,7 +126,7 @@ void CheckpointSave::publish(const std::string& manifest, Publish move, std::opt
                            .degrees = {.pipeline = mesh.size(Group::kPp),
                                        .tensor = mesh.size(Group::kTp),
                                        .reduced_data = mesh.size(Group::kRdp)},
-                           .files = all_written_};
+                           .files = files_by_name()};
     with_files([&] {
       write_file(folder_ / manifest, content.to_json());
       move(options_.root, options_.name, token_);

@@ -24,9 +24,10 @@ class CheckpointSave {
   struct Options {
     std::string what;  ///< begins errors
     std::filesystem::path root;
-    std::string name;     ///< of the checkpoint, within `root`
-    std::string library;  ///< version that writes it
-    bool tidies = true;   ///< removes what killed saves left: no other save is under way
+    std::string name;      ///< of the checkpoint, within `root`
+    std::string library;   ///< version that writes it
+    bool tidies = true;    ///< removes what killed saves left: no other save is under way
+    bool by_host = false;  ///< each host has a root of its own, whose paths end alike
   };
 
   /// Throws ConfigError if ranks save different checkpoints.
@@ -35,6 +36,7 @@ class CheckpointSave {
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
+  [[nodiscard]] const Options& options() const { return options_; }
   /// The folder that files are written to.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   /// True if this rank makes the checkpoint visible: one does in each folder, which is one in the
@@ -42,12 +44,17 @@ class CheckpointSave {
   [[nodiscard]] bool publishes() const { return publishes_; }
   /// From now on ranks meet by `gather`: as a thread of its own has to.
   void meet_by(GatherTexts gather) { gather_ = std::move(gather); }
+  [[nodiscard]] const GatherTexts& gather() const { return gather_; }
   /// This rank has written a file.
   void add(FileDigest file) { written_.push_back(std::move(file)); }
 
   /// Collective: tells the others what failed here, empty if nothing, and hears what failed there.
   /// Throws CheckpointError where one of all failed; nothing is left behind then.
   void tell(const std::string& error);
+  /// Files that `rank` had written at the last tell().
+  [[nodiscard]] const std::vector<FileDigest>& written_by(int rank) const {
+    return all_written_[static_cast<std::size_t>(rank)];
+  }
   /// Calls `act`, which may throw, and tell() with what it threw. See the class.
   void together(const std::function<void()>& act);
   /// The folder becomes the checkpoint, with all files that were added and a manifest. Of earlier
@@ -59,6 +66,7 @@ class CheckpointSave {
  private:
   using Publish = void (*)(const std::filesystem::path&, const std::string&, const std::string&);
 
+  [[nodiscard]] std::vector<FileDigest> files_by_name() const;
   void publish(const std::string& manifest, Publish move, std::optional<int> kept);
   void discard();
 
@@ -70,7 +78,7 @@ class CheckpointSave {
   bool publishes_ = false;
   bool is_published_ = false;
   std::vector<FileDigest> written_;
-  std::vector<FileDigest> all_written_;  ///< of all ranks, by name, at the last tell()
+  std::vector<std::vector<FileDigest>> all_written_;  ///< by rank, at the last tell()
 };
 
 }  // namespace smp::checkpoint

@@ -32,12 +32,21 @@ struct CheckpointContent {
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
                      const DistributedModel& model, const CheckpointContent& content);
 
+/// Keeps the job's state in the memory of its hosts, each of which also keeps a copy of a
+/// neighbour's part, for resume_from_checkpoint() of `folder` after a restart. Every
+/// SMP_CHECKPOINT_MEMORY-th call does it, none without this variable: as a save that does not
+/// block. It replaces the one before, and goes when a newer checkpoint is in `folder`, and at the
+/// end of the job. Of `content` the optimizer and the user content count. Collective over the job.
+/// Throws as save_checkpoint(), and ConfigError where SMP_MEMORY_FOLDER names no folder.
+void checkpoint_in_memory(Session& session, const std::filesystem::path& folder,
+                          const DistributedModel& model, const CheckpointContent& content);
+
 /// Blocks until the checkpoints are there that were saved without blocking. Collective over the
 /// job. Throws what one of them failed with. The end of the session waits, too, and logs it.
 void wait_for_saves(Session& session);
 
-/// True if rank 0 finds a checkpoint in the folder; the same answer on all ranks. Collective over
-/// the job.
+/// True if rank 0 finds a checkpoint in the folder, or the hosts one in their memory; the same
+/// answer on all ranks. Collective over the job.
 [[nodiscard]] bool has_checkpoint(Session& session, const std::filesystem::path& folder);
 
 /// Choice of the checkpoint that is loaded, and of its parts.

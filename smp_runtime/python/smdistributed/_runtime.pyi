@@ -266,6 +266,8 @@ class LaunchRanks:
 class RuntimeOptions:
     """What a user may set by environment; cluster/runtime_options.h."""
     @property
+    def checkpoint_memory(self) -> int: ...
+    @property
     def cuda_on_cpu(self) -> bool: ...
     @property
     def deepspeed_names(self) -> bool: ...
@@ -701,6 +703,7 @@ class CheckpointSave:
         name: str,
         library: str,
         tidies: bool,
+        by_host: bool,
     ) -> None: ...
     def add(self, file: FileDigest) -> None:
         """This rank has written a file into ``folder``."""
@@ -724,6 +727,26 @@ class FileSnapshot:
     def add_storage(self, bytes: torch.Tensor) -> None:
         """Copies the bytes of the storage that the pickle calls by the next number."""
 
+class MemoryCheckpoints:
+    """Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h."""
+    def __init__(self, session: Session, path: str | os.PathLike[str]) -> None: ...
+    def discard(self) -> None:
+        """Removes what this host holds."""
+    def fetch(
+        self, what: str, folder: str | os.PathLike[str], files: collections.abc.Sequence[str]
+    ) -> None:
+        """Has ``files`` of that folder here. Collective; raises SMPCheckpointError on all ranks
+        where a host has no room."""
+    def is_due(self) -> bool:
+        """Counts a call; true for every one at which a state is to be kept."""
+    def newest(self, what: str) -> pathlib.Path | None:
+        """The folder here of the newest that the hosts together hold whole, with its manifest.
+        Collective."""
+    def next_name(self) -> str:
+        """The name of the next save."""
+    @property
+    def root(self) -> pathlib.Path: ...
+
 class BackgroundSaves:
     """Saves that a thread of the runtime writes and publishes;
     checkpoint/session/background_saves.h."""
@@ -733,9 +756,21 @@ class BackgroundSaves:
     ) -> None:
         """Writes the files, which become files of the root of ``save``."""
     def add_folder(
-        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], kept: int | None
+        self,
+        save: CheckpointSave,
+        files: collections.abc.Sequence[FileSnapshot],
+        kept: int | None,
+        older: MemoryCheckpoints | None,
     ) -> None:
-        """Writes the files into the folder of ``save``, which becomes the checkpoint."""
+        """Writes the files into the folder of ``save``, which becomes the checkpoint, and discards
+        those in memory that are ``older``."""
+    def add_in_memory(
+        self,
+        save: CheckpointSave,
+        files: collections.abc.Sequence[FileSnapshot],
+        memory: MemoryCheckpoints,
+    ) -> None:
+        """Writes the files into the folder of ``save``, which becomes a checkpoint of ``memory``."""
     def archive(self, name: str, pickle: bytes) -> FileSnapshot:
         """A file of torch.save, whose storages follow."""
     def await_room(self) -> None:

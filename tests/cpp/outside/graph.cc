@@ -2,7 +2,10 @@
 // A model that is no chain: a residual link across units, a unit that is called twice, one with two
 // inputs. Prints the loss of each step, or the mistake that the hyperparameter `mistake` names.
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include <ATen/autocast_mode.h>
 #include <smp/groups.h>
@@ -44,6 +47,12 @@ struct NetImpl : smp::UnitModule {
   smp::UnitCall embed, mix, head;
 };
 TORCH_MODULE(Net);
+
+/// False where `train` has started the ranks before.
+bool is_first_start() {
+  const char* count = std::getenv("SM_RESTART_COUNT");
+  return count == nullptr || std::string_view(count) == "0";
+}
 
 /// By an optimizer of torch's that nobody wrapped.
 void train_plain(smp::DistributedModel& model) {
@@ -138,6 +147,11 @@ int main() {
         smp::save_checkpoint(session, job.checkpoint_folder(), model,
                              {.tag = "middle", .optimizer = &optimizer, .blocking = false});
         if (job.flag("wait", false)) smp::wait_for_saves(session);
+      }
+      smp::checkpoint_in_memory(session, job.checkpoint_folder(), model, {.optimizer = &optimizer});
+      if (step == job.integer("killed_after", -1) && is_first_start()) {
+        smp::wait_for_saves(session);
+        if (session.rank() == session.size() - 1) std::raise(SIGKILL);
       }
     }
     if (job.flag("save", false)) {

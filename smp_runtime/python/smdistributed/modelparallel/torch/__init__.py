@@ -72,6 +72,10 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     save_checkpoint,
 )
 from smdistributed.modelparallel.torch._checkpoint.dcp_models import load_dcp, save_dcp
+from smdistributed.modelparallel.torch._checkpoint.memory_checkpoints import (
+    checkpoint_in_memory,
+    has_checkpoint,
+)
 from smdistributed.modelparallel.torch._checkpoint.pretrained_models import save_pretrained
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
 from smdistributed.modelparallel.torch._checkpoint.snapshots import wait_for_saves
@@ -157,6 +161,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "checkpoint",
+    "checkpoint_in_memory",
     "checkpoint_on_signal",
     "checkpoint_sequential",
     "clip_grad_norm_",
@@ -176,6 +181,7 @@ __all__ = [
     "get_tp_group",
     "get_tp_process_group",
     "get_world_process_group",
+    "has_checkpoint",
     "init",
     "is_initialized",
     "is_tracing",

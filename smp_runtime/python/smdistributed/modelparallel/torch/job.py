@@ -142,14 +142,16 @@ def _shutdown_at_exit() -> None:
 
 
 def _end_saves() -> None:
-    saves = state.background_saves
-    if saves is None:
-        return
-    try:
-        if failure_code() == 0:
-            saves.wait()
-    finally:
-        saves.close()
+    saves, ends_well = state.background_saves, failure_code() == 0
+    if saves is not None:
+        try:
+            if ends_well:
+                saves.wait()
+        finally:
+            saves.close()
+    if ends_well:
+        for memory in state.memory_checkpoints.values():
+            memory.discard()
 
 
 def _end(session: _runtime.Session) -> None:

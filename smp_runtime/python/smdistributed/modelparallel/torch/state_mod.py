@@ -62,6 +62,7 @@ class State:
         self._reports: Reports | None = None
         self.stop_save: StopBoundary | None = None
         self.background_saves: _runtime.BackgroundSaves | None = None
+        self.memory_checkpoints: dict[str, _runtime.MemoryCheckpoints] = {}  # by path
         self.in_step = False
         self.is_scaling = False  # a GradScaler that knows of the other ranks steps the optimizer
         # Context of the thread that called the step, for modules that serve other ranks.

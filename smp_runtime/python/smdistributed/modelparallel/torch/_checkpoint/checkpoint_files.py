@@ -117,13 +117,15 @@ _SAVE = "smp.save_checkpoint"
 
 
 @contextmanager
-def checkpoint_save(root: Path, name: str, what: str = _SAVE) -> Iterator[_runtime.CheckpointSave]:
+def checkpoint_save(
+    root: Path, name: str, what: str = _SAVE, *, by_host: bool = False
+) -> Iterator[_runtime.CheckpointSave]:
     """Opens a save: files that the body writes into ``folder`` and adds are published by the
     caller. An error of any rank is raised on all of them, begins with ``what``, and leaves nothing
-    behind."""
+    behind. ``by_host``: each host has a ``root`` of its own, whose paths end alike."""
     session, others = state.require_initialized(what), state.background_saves
     tidies = others is None or not others.are_under_way
-    save = _runtime.CheckpointSave(session, what, root, name, __version__, tidies)
+    save = _runtime.CheckpointSave(session, what, root, name, __version__, tidies, by_host)
     with _telling(save.tell):
         yield save
 

@@ -40,7 +40,15 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     checkpoint_save,
     read_user_content,
 )
-from smdistributed.modelparallel.torch._checkpoint.part_files import write_common, write_parts
+from smdistributed.modelparallel.torch._checkpoint.memory_checkpoints import (
+    memory_of,
+    newest_in_memory,
+)
+from smdistributed.modelparallel.torch._checkpoint.part_files import (
+    model_of,
+    optimizers_to_save,
+    write_checkpoint,
+)
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
@@ -61,6 +69,7 @@ from smdistributed.modelparallel.torch._checkpoint.snapshots import (
 )
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._ranks import comm, ranks
+from smdistributed.modelparallel.torch._ranks.log import warning
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._state.model_names import (
     tied_names,
@@ -119,7 +128,7 @@ def save_checkpoint(
     >>> smp.shutdown()
     """
     state.require_initialized("smp.save_checkpoint")
-    target = _model_of("smp.save_checkpoint", model)
+    target = model_of("smp.save_checkpoint", model)
     _check_tag(tag)
     kept = num_kept_partial_checkpoints
     if kept is not None and kept < 1:
@@ -131,7 +140,9 @@ def save_checkpoint(
     else:
         later.await_room()
     if partial:
-        _save_parts(Path(path), tag, target, _to_save(optimizer), user_content, kept, later)
+        _save_parts(
+            Path(path), tag, target, optimizers_to_save(optimizer), user_content, kept, later
+        )
     else:
         _save_whole(Path(path), tag, target, user_content, translate_if_full, later)
     how = "" if later is None else " to copy it; a thread writes it"
@@ -177,7 +188,7 @@ def resume_from_checkpoint(
             or with objects that ``weights_only`` excludes.
     """
     state.require_initialized(_RESUME)
-    model = _model_of(_RESUME, None)
+    model = model_of(_RESUME, None)
     root = Path(path)
     wait_for_saves()
     if partial:
@@ -205,14 +216,15 @@ def _save_parts(
 ) -> None:
     with checkpoint_save(root, tag + _runtime.PARTIAL) as save:
         files = WrittenFiles(save) if later is None else SnapshotFiles(later)
-        write_parts(files, model, optimizer)
-        if save.publishes:
-            write_common(files, model, user_content)
+        write_checkpoint(files, model, optimizer, user_content, has_common=save.publishes)
+    older = memory_of(root)
     if isinstance(files, SnapshotFiles):
-        files.publish_folder(save, kept)
-    else:
-        save.publish_folder(kept)
-        comm.barrier()
+        files.publish_folder(save, kept, older)
+        return
+    save.publish_folder(kept)
+    comm.barrier()
+    if older is not None:
+        older.discard()
 
 
 @dataclass(frozen=True)
@@ -240,6 +252,28 @@ def _layout_of(folder: PartialCheckpoint, model: DistributedModel) -> _Layout:
     return _Layout(same_partition, None if same_slices else slices)
 
 
+def _open(
+    root: Path, tag: str | None, model: DistributedModel, weights_only: bool
+) -> tuple[PartialCheckpoint, _Layout]:
+    """The newest checkpoint, or ``tag``: in the memory of the hosts where there is one, which is
+    newer than those on the disk then."""
+    kept = newest_in_memory(root, weights_only=weights_only) if tag is None else None
+    if kept is not None:
+        try:
+            with agreement(_RESUME):
+                layout = _layout_of(kept.folder, model)
+            own_stage = layout.same_partition and layout.slices is None and shard_plan() is None
+            kept.fetch_parts(ranks.tp_rank(), ranks.pp_rank() if own_stage else None)
+            return kept.folder, layout
+        except SMPCheckpointError as error:
+            warning(
+                f"the state in memory is not used, but the newest checkpoint of {root}: {error}"
+            )
+    with agreement(_RESUME):
+        folder = open_parts(root, tag, weights_only=weights_only)
+        return folder, _layout_of(folder, model)
+
+
 def _resume_parts(
     root: Path,
     tag: str | None,
@@ -254,9 +288,7 @@ def _resume_parts(
             f"{_RESUME} cannot load the optimizer's state: there is no optimizer yet; call "
             "smp.DistributedOptimizer first, or give load_optimizer=False"
         )
-    with agreement(_RESUME):
-        folder = open_parts(root, tag, weights_only=weights_only)
-        layout = _layout_of(folder, model)
+    folder, layout = _open(root, tag, model, weights_only)
     # Else some ranks would wait in the first step for others to decide on a partition.
     everywhere = all(comm.allgather(layout.same_partition, comm.CommGroup.WORLD))
     if layout.same_partition and not everywhere:
@@ -348,34 +380,6 @@ def _resume_whole(
     whole = entries if translate is None else translate(entries)
     model.load_entries(whole, str(place(name)), strict, tied_once=True)
     return found
-
-
-# --- Arguments and names ---
-
-
-def _model_of(what: str, given: DistributedModel | None) -> DistributedModel:
-    model = state.model if given is None else given
-    if not isinstance(model, DistributedModel):
-        raise SMPCheckpointError(
-            f"{what} found no model; wrap it with smp.DistributedModel before"
-            if model is None
-            else f"{what} got {type(model).__name__}; expected a smp.DistributedModel"
-        )
-    return model
-
-
-def _to_save(given: DistributedOptimizer | None) -> HasStates | None:
-    """All optimizers of the job, or one that is none of them."""
-    known = list(state.optimizers)
-    if given is not None and given not in known:
-        return given
-    if given is not None and len(known) > 1:
-        kinds = " and ".join(type(one.optimizer).__name__ for one in known)
-        raise SMPValidationError(
-            f"smp.save_checkpoint got one of the job's {len(known)} optimizers ({kinds}), and the "
-            "state of the others would be lost; leave optimizer out: all of them are saved"
-        )
-    return JobStates() if known else None
 
 
 def _check_tag(tag: Any) -> None:

@@ -13,10 +13,13 @@ from smdistributed.modelparallel.torch._state.model_names import (
     get_param_shapes,
     tied_names,
 )
-from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, JobStates
 from smdistributed.modelparallel.torch._state.shard_states import part_for_file
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.state_mod import state
 
 
 def write_parts(files: Files, model: DistributedModel, optimizer: HasStates | None) -> None:
@@ -28,6 +31,21 @@ def write_parts(files: Files, model: DistributedModel, optimizer: HasStates | No
         files.write(f"model_{part}", dict(model.local_state_dict()))
         if optimizer is not None:
             files.write(f"optimizer_{part}", optimizer.states.part_for_checkpoint())
+
+
+def write_checkpoint(
+    files: Files,
+    model: DistributedModel,
+    optimizer: HasStates | None,
+    user_content: Any,
+    *,
+    has_common: bool,
+) -> None:
+    """This rank's part, and if it ``has_common`` the files that the job has once. Collective over
+    the data-parallel ranks."""
+    write_parts(files, model, optimizer)
+    if has_common:
+        write_common(files, model, user_content)
 
 
 def write_common(files: Files, model: DistributedModel, user_content: Any) -> None:
@@ -66,3 +84,29 @@ def _write_sharded(files: Files, model: DistributedModel, optimizer: HasStates |
     )
     index = sharded.groups.index
     files.write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
+
+
+def model_of(what: str, given: DistributedModel | None) -> DistributedModel:
+    """``given``, else the job's."""
+    model = state.model if given is None else given
+    if not isinstance(model, DistributedModel):
+        raise SMPCheckpointError(
+            f"{what} found no model; wrap it with smp.DistributedModel before"
+            if model is None
+            else f"{what} got {type(model).__name__}; expected a smp.DistributedModel"
+        )
+    return model
+
+
+def optimizers_to_save(given: DistributedOptimizer | None) -> HasStates | None:
+    """All optimizers of the job, or one that is none of them."""
+    known = list(state.optimizers)
+    if given is not None and given not in known:
+        return given
+    if given is not None and len(known) > 1:
+        kinds = " and ".join(type(one.optimizer).__name__ for one in known)
+        raise SMPValidationError(
+            f"smp.save_checkpoint got one of the job's {len(known)} optimizers ({kinds}), and the "
+            "state of the others would be lost; leave optimizer out: all of them are saved"
+        )
+    return JobStates() if known else None

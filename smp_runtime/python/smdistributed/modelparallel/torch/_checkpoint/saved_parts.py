@@ -37,6 +37,11 @@ class PartialCheckpoint:
             raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
+    @property
+    def names(self) -> list[str]:
+        """Of all files that its manifest lists, here or not."""
+        return [] if self._manifest is None else [file.name for file in self._manifest.files]
+
     def slices(self, tp_size: int) -> Slices | None:
         """Layout of entries over tensor ranks, for a job with ``tp_size`` of them. None if
         nothing says so, and they are sliced as in any job of that degree.

@@ -43,9 +43,21 @@ class SnapshotFiles:
     def write_text(self, name: str, text: str) -> None:
         self._files.append(self._saves.text(name, text))
 
-    def publish_folder(self, save: _runtime.CheckpointSave, kept: int | None) -> None:
-        """Has the files written into the folder of ``save``, which becomes the checkpoint then."""
-        self._saves.add_folder(save, self._files, kept)
+    def publish_folder(
+        self,
+        save: _runtime.CheckpointSave,
+        kept: int | None,
+        older: _runtime.MemoryCheckpoints | None,
+    ) -> None:
+        """Has the files written into the folder of ``save``, which becomes the checkpoint then, and
+        discards those in memory that are ``older``."""
+        self._saves.add_folder(save, self._files, kept, older)
+
+    def publish_in_memory(
+        self, save: _runtime.CheckpointSave, memory: _runtime.MemoryCheckpoints
+    ) -> None:
+        """The same; the checkpoint is one of ``memory``."""
+        self._saves.add_in_memory(save, self._files, memory)
 
     def publish_files(self, save: _runtime.CheckpointSave, manifest: str) -> None:
         """The same; the files become files of its root, with a manifest of that name."""
