@@ -2,6 +2,7 @@
 #include "entrypoint/job/run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -38,6 +39,7 @@ namespace {
 
 // Time for processes that the job left behind to end by themselves.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
+constexpr int kStopped = 128 + SIGTERM;  // of a script that has heard a stop, on whichever host
 constexpr const char* kMemoryFolder = "SMP_MEMORY_FOLDER";
 
 fetch::TransferSettings transfer_settings(const JobConfig& job, const JobOutline& outline) {
@@ -160,7 +162,10 @@ void JobRun::give_memory_folder() {
   if (every.empty() || every == "0" || !smp::value_or(job_.environment, kMemoryFolder).empty()) {
     return;
   }
-  if (!memory_) memory_.emplace({"/dev/shm"});
+  if (!memory_) {
+    LaunchFolder::remove_abandoned("/dev/shm");  // of jobs whose train was killed
+    memory_.emplace({"/dev/shm"});
+  }
   outline_.environment.host_variables.push_back({kMemoryFolder, memory_->path()});
 }
 
@@ -260,8 +265,9 @@ Outcome JobRun::run_with_restarts() {
       if (!outcome.followed && go_on_without_lost(lost_host, restarts)) continue;
       if (outcome.status.ok()) outcome.status.code = 1;  // as Open MPI 5 may end then
     }
+    const bool was_stopped = processes_.stop_signal() != 0 || outcome.status.code == kStopped;
     const bool ends = outcome.status.ok() || outcome.followed || !lost_host.empty() ||
-                      processes_.stop_signal() != 0 || restarts == job_.options.restarts;
+                      was_stopped || restarts == job_.options.restarts;
     if (ends) return outcome;
     const Cause cause = find_cause({.status = outcome.status, .is_mpirun = runs_mpirun}, output_);
     const std::string exception(cause.traceback == nullptr ? "" : cause.traceback->exception());

@@ -9,6 +9,8 @@
 
 #include <sys/types.h>
 
+#include "smp_runtime/core/file.h"
+
 namespace entrypoint {
 
 /// Mode 0700, made new, gone with the object. Only we and root can read what is in it.
@@ -17,6 +19,9 @@ class LaunchFolder {
   /// In the first of `places` that takes a folder. Throws HostError when none does.
   explicit LaunchFolder(std::initializer_list<const char*> places = {"/tmp", "/dev/shm"});
   ~LaunchFolder();
+  /// Removes those of this user in `place` whose `train` was killed: they are a minute old, and
+  /// nobody holds them.
+  static void remove_abandoned(const std::filesystem::path& place);
   LaunchFolder(const LaunchFolder&) = delete;
   LaunchFolder& operator=(const LaunchFolder&) = delete;
 
@@ -28,7 +33,8 @@ class LaunchFolder {
 
  private:
   std::filesystem::path path_;
-  pid_t owner_;  // a forked child must not remove it
+  smp::FileDescriptor held_;  // locked as long as this process lives
+  pid_t owner_;               // a forked child must not remove it
 };
 
 }  // namespace entrypoint

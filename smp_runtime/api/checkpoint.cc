@@ -254,23 +254,26 @@ class Parts {
 
 /// The folder of the newest checkpoint in memory, with all its files here; empty where there is
 /// none or a host has no room. Collective over the job.
-std::filesystem::path fetched_from_memory(checkpoint::MemoryCheckpoints& memory) {
-  const std::filesystem::path folder = memory.newest(kResume);
-  if (folder.empty()) return {};
-  const std::filesystem::path listed = folder / "manifest.json";
-  std::vector<std::string> names;
-  for (const checkpoint::FileDigest& file :
-       checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string()).files) {
-    names.push_back(file.name);
-  }
+std::filesystem::path fetched_from_memory(session::Session& session,
+                                          checkpoint::MemoryCheckpoints& memory) {
   try {
+    const std::filesystem::path folder = memory.newest(kResume);
+    if (folder.empty()) return {};
+    std::vector<std::string> names;
+    checkpoint::together(session, kResume, [&] {
+      const std::filesystem::path listed = folder / "manifest.json";
+      for (const checkpoint::FileDigest& file :
+           checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string()).files) {
+        names.push_back(file.name);
+      }
+    });
     memory.fetch(kResume, folder, names);
+    return folder;
   } catch (const checkpoint::CheckpointError& error) {
     SMP_LOG(warning, "the state in memory is not used, but a checkpoint on the disk: {}",
             error.what());
     return {};
   }
-  return folder;
 }
 
 }  // namespace
@@ -291,11 +294,9 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
   }
   Parts parts(session, model, content,
               {.what = kSave, .root = folder, .name = content.tag + checkpoint::kPartial});
-  checkpoint::MemoryCheckpoints* const older = session.core()->memory_of(folder);
   const auto kept = content.keep == 0 ? std::nullopt : std::optional(content.keep);
-  const auto publish = [kept, older](checkpoint::CheckpointSave& written) {
+  const auto publish = [kept](checkpoint::CheckpointSave& written) {
     written.publish_folder(kept);
-    if (older != nullptr) older->discard();
   };
   if (content.blocking) {
     publish(parts.write());
@@ -311,8 +312,7 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
 void checkpoint_in_memory(Session& session, const std::filesystem::path& folder,
                           const DistributedModel& model, const CheckpointContent& content) {
   checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
-  if (memory == nullptr || !memory->is_due()) return;
-  session.core()->saves().await_room();
+  if (memory == nullptr || !memory->is_due(session.core()->saves())) return;
   Parts(session, model, content,
         {.what = "smp::checkpoint_in_memory",
          .root = memory->root(),
@@ -325,6 +325,7 @@ void wait_for_saves(Session& session) { session.core()->saves().wait(); }
 
 bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
   session::Session& job = session.core()->session();
+  session.core()->saves().wait();
   checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
   if (memory != nullptr && !memory->newest("smp::has_checkpoint").empty()) return true;
   std::error_code unreadable;  // resuming says why, on all ranks
@@ -341,11 +342,12 @@ bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
 c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
                                    DistributedModel& model, const ResumeOptions& options) {
   session::Session& job = session.core()->session();
+  session.core()->saves().wait();
   std::optional<SavedFolder> saved;
   std::optional<Loader> loader;
   checkpoint::MemoryCheckpoints* const memory = session.core()->memory_of(folder);
   const std::filesystem::path kept = memory != nullptr && options.tag.empty()
-                                         ? fetched_from_memory(*memory)
+                                         ? fetched_from_memory(job, *memory)
                                          : std::filesystem::path{};
   checkpoint::together(job, kResume, [&] {
     saved.emplace(kept.empty() ? folder_of(folder, options.tag) : kept);

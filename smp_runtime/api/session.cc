@@ -149,9 +149,6 @@ Session::Core::~Core() {
     SMP_LOG(error, "{}", error.what());
   }
   saves_.close();
-  if (!fails) {
-    for (auto& [folder, memory] : memory_) memory.discard();
-  }
   if (!fails) reports_->await_last_loss();
   reports_.reset();  // tells what is left
   try {

@@ -34,6 +34,7 @@ using checkpoint::CheckpointSave;
 using checkpoint::FileDigest;
 using checkpoint::FileSnapshot;
 using checkpoint::Manifest;
+using TextOrBytes = py::typing::Union<py::str, py::bytes>;
 using checkpoint::MemoryCheckpoints;
 
 /// As with_files, without Python's lock.
@@ -108,10 +109,12 @@ void bind_checkpoint(py::module_& module) {
       py::arg("path"), "Reads the file once.");
   module.def(
       "write_file",
-      [](const fs::path& path, const std::string& text) {
-        return checked([&] { return checkpoint::write_file(path, text); });
+      [](const fs::path& path, const TextOrBytes& text) {
+        return checked([&, content = text.cast<std::string>()] {
+          return checkpoint::write_file(path, content);
+        });
       },
-      py::arg("path"), py::arg("text"), "Writes a text as AtomicFile does.");
+      py::arg("path"), py::arg("text"), "Writes it as AtomicFile does.");
   module.def(
       "end_together",
       [](session::Session& session, const std::string& what, const std::string& error) {
@@ -165,14 +168,18 @@ void bind_checkpoint(py::module_& module) {
       "The content of a file at one moment; checkpoint/state/file_snapshot.h.")
       .def("add_storage", &FileSnapshot::add_storage, py::arg("bytes"), without_gil,
            "Copies the bytes of the storage that the pickle calls by the next number.");
+  py::class_<BackgroundSaves> of_saves(module, "BackgroundSaves",
+                                       "Saves that a thread of the runtime writes and publishes;\n"
+                                       "checkpoint/session/background_saves.h.");
   py::class_<MemoryCheckpoints, std::shared_ptr<MemoryCheckpoints>>(
       module, "MemoryCheckpoints",
       "Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h.")
       .def(py::init<session::Session&, const fs::path&>(), py::arg("session"), py::arg("path"),
            py::keep_alive<1, 2>(), without_gil)
       .def_property_readonly("root", &MemoryCheckpoints::root)
-      .def("is_due", &MemoryCheckpoints::is_due,
-           "Counts a call; true for every one at which a state is to be kept.")
+      .def("is_due", &MemoryCheckpoints::is_due, py::arg("saves"), without_gil,
+           "Counts a call; true for those at which a state is to be kept, while none of ``saves``\n"
+           "is under way. Collective; raises what a save failed with.")
       .def("next_name", &MemoryCheckpoints::next_name, "The name of the next save.")
       .def(
           "newest",
@@ -186,11 +193,8 @@ void bind_checkpoint(py::module_& module) {
       .def("fetch", &MemoryCheckpoints::fetch, py::arg("what"), py::arg("folder"), py::arg("files"),
            without_gil,
            "Has ``files`` of that folder here. Collective; raises SMPCheckpointError on all ranks\n"
-           "where a host has no room.")
-      .def("discard", &MemoryCheckpoints::discard, without_gil, "Removes what this host holds.");
-  py::class_<BackgroundSaves>(module, "BackgroundSaves",
-                              "Saves that a thread of the runtime writes and publishes;\n"
-                              "checkpoint/session/background_saves.h.")
+           "where a host has no room.");
+  of_saves
       .def(py::init<session::Session&, int>(), py::arg("session"), py::arg("limit"),
            py::keep_alive<1, 2>())
       .def(
@@ -202,8 +206,9 @@ void bind_checkpoint(py::module_& module) {
           py::arg("name"), py::arg("pickle"), "A file of torch.save, whose storages follow.")
       .def(
           "text",
-          [](const BackgroundSaves&, std::string name, std::string text) {
-            return std::make_shared<FileSnapshot>(std::move(name), std::move(text), nullptr);
+          [](const BackgroundSaves&, std::string name, const TextOrBytes& text) {
+            return std::make_shared<FileSnapshot>(std::move(name), text.cast<std::string>(),
+                                                  nullptr);
           },
           py::arg("name"), py::arg("text"))
       .def_property_readonly("are_under_way", &BackgroundSaves::are_under_way)
@@ -212,18 +217,12 @@ void bind_checkpoint(py::module_& module) {
       .def(
           "add_folder",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
-             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept,
-             std::optional<std::shared_ptr<MemoryCheckpoints>> older) {
+             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept) {
             saves.add(std::move(save), std::move(files),
-                      [kept, older = std::move(older)](CheckpointSave& written) {
-                        written.publish_folder(kept);
-                        if (older) (*older)->discard();
-                      });
+                      [kept](CheckpointSave& written) { written.publish_folder(kept); });
           },
-          py::arg("save"), py::arg("files"), py::arg("kept"), py::arg("older"), without_gil,
-          "Writes the files into the folder of ``save``, which becomes the checkpoint, and "
-          "discards\n"
-          "those in memory that are ``older``.")
+          py::arg("save"), py::arg("files"), py::arg("kept"), without_gil,
+          "Writes the files into the folder of ``save``, which becomes the checkpoint.")
       .def(
           "add_in_memory",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,

@@ -12,7 +12,17 @@ import pytest
 from cluster import Cluster
 from jobs import make_trees
 from runners import library, needs_mpirun, needs_torch, processes
-from training import PIPELINE, REPLICAS, SHARDED, TRAINS, check, digests, options, resumed
+from training import (
+    PIPELINE,
+    REPLICAS,
+    SHARDED,
+    TRAINS,
+    check,
+    digests,
+    options,
+    resumed,
+    share_checkpoints,
+)
 
 LONG = pytest.mark.long
 
@@ -94,6 +104,26 @@ def test_a_lost_hosts_part_is_at_its_neighbour(folder, settings, lost):
 
     check(results[0], 4, 3, compared=3)
     assert [result.code for result in results] == [0, 0]
+
+
+@LONG
+@needs_torch
+@needs_mpirun
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_a_host_without_room_has_all_take_the_disks_checkpoint(folder):
+    settings = SHARDED.replace('degree": 2', 'degree": 3')
+    trees = make_trees(folder, TRAINS, hosts=3, processes=1,
+                       hyperparameter=["how=rank", "disk=2", "fills=1"],
+                       **{"mp-parameters": settings})  # fmt: skip
+    share_checkpoints(trees)
+
+    with Cluster(folder, trees, prologue="mount -t tmpfs -o size=4m tmpfs /dev/shm") as hosts:
+        results = hosts.run(SMP_CHECKPOINT_MEMORY="1", **options(library()))
+
+    check(results[0], 3, 2)
+    assert [result.code for result in results] == [0, 0, 0]
+    assert "the state in memory is not used" in results[0].err + results[0].out
+    assert "No space left on device" in results[0].err + results[0].out
 
 
 @needs_torch

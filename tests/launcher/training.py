@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jobs import Result
+from jobs import Result, Tree
 
 # Keeps its state in memory until the third update. Its first start ends early: after the fifth a
 # rank is killed, or its host is lost, or after any one it is stopped. Each rank says the digest of
@@ -20,6 +20,7 @@ TRAINS = """
     parser = argparse.ArgumentParser()
     parser.add_argument("--how")
     parser.add_argument("--disk", type=int, default=0)
+    parser.add_argument("--fills", type=int, default=0)
     arguments, _ = parser.parse_known_args()
     start = int(os.environ.get("SM_RESTART_COUNT", "0"))
     folder = os.environ["SM_CHECKPOINT_DIR"]
@@ -63,21 +64,32 @@ TRAINS = """
         smp.checkpoint_on_signal(
             lambda: smp.save_checkpoint(folder, "stopped", user_content={"done": done})
         )
+    if arguments.fills and start == 1 and smp.rank() == 0:
+        try:
+            with open("/dev/shm/full", "wb", buffering=0) as full:
+                while True:
+                    full.write(bytes(4096))
+        except OSError:
+            pass
     if smp.has_checkpoint(folder):
-        done = smp.resume_from_checkpoint(folder)["done"]
+        content = smp.resume_from_checkpoint(folder)
+        done = content["done"]
+        assert content.get("rank", 0) == 0
         say(f"resumed {done}")
+        if os.path.exists("/dev/shm/full"):
+            os.remove("/dev/shm/full")
         if arguments.how == "host":
             say(f"done {done} {digest()}")
     while done < 9 or arguments.how == "stopped":
         update(done)
         done += 1
         say(f"done {done} {digest()}")
-        if done <= 3:
-            smp.checkpoint_in_memory(folder, {"done": done})
+        if done <= 3:  # of rank 0, whatever the others give
+            smp.checkpoint_in_memory(folder, {"done": done, "rank": smp.rank()})
+            smp.wait_for_saves()
         if done == arguments.disk:
             smp.save_checkpoint(folder, f"at_{done}", user_content={"done": done})
         if start == 0 and done == 5 and arguments.how in ("rank", "host"):
-            smp.wait_for_saves()
             say("waits")
             if arguments.how == "rank" and smp.rank() == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -99,6 +111,13 @@ def resumed(result: Result) -> list[tuple[int, int]]:
     """Start and update of each rank that has resumed."""
     found = re.findall(r"start (\d) rank \d resumed (\d+)", result.out)
     return [(int(start), int(done)) for start, done in found]
+
+
+def share_checkpoints(trees: list[Tree]) -> None:
+    """As on a file system of all hosts, under a name of each."""
+    for tree in trees[1:]:
+        (tree.base / "checkpoints").rmdir()
+        (tree.base / "checkpoints").symlink_to(trees[0].base / "checkpoints")
 
 
 def options(library: Path) -> dict[str, str]:

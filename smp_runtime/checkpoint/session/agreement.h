@@ -3,6 +3,7 @@
 // or the others would wait for it.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ auto with_files(const Act& act) {
   } catch (const InternalError&) {
     throw;
   } catch (const Error& error) {
+    throw CheckpointError("{}", error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
     throw CheckpointError("{}", error.what());
   }
 }

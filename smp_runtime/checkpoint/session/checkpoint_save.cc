@@ -96,11 +96,18 @@ void CheckpointSave::tell(const std::string& error) {
   }
 }
 
-/// Once, where several ranks wrote the same.
+/// Once, where ranks of several hosts wrote the same.
 std::vector<FileDigest> CheckpointSave::files_by_name() const {
   std::map<std::string, FileDigest> files;
   for (const auto& of_rank : all_written_) {
-    for (const FileDigest& file : of_rank) files.insert_or_assign(file.name, file);
+    for (const FileDigest& file : of_rank) {
+      if (files.emplace(file.name, file).first->second == file) continue;
+      throw CheckpointError(
+          "{}: ranks of several hosts, which have folders of their own, wrote {} with other "
+          "content; "
+          "give all ranks the same",
+          options_.what, file.name);
+    }
   }
   std::vector<FileDigest> sorted;
   for (auto& [name, file] : files) sorted.push_back(std::move(file));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/session/file_copies.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -22,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr std::int64_t kPiece = std::int64_t{256} << 20;
 
 std::vector<int> all_ranks(const session::Session& session) {
   std::vector<int> ranks(static_cast<std::size_t>(session.ranks().size));
@@ -45,8 +48,17 @@ at::Tensor mapped(const fs::path& path, std::int64_t bytes, bool written) {
 IncomingFile::IncomingFile(fs::path path, std::int64_t bytes)
     : path_(std::move(path)), draft_(open_draft(path_, "writing", kForOwner)) {
   int error = draft_.file.is_open() ? 0 : errno;
-  // Beforehand, for a page without room would end the process when it is written.
-  if (error == 0 && bytes > 0) error = posix_fallocate(draft_.file.get(), 0, bytes);
+  // Beforehand, for a page without room would end the process when it is written. A signal undoes
+  // what one call has done.
+  for (std::int64_t begin = 0; error == 0 && begin < bytes;) {
+    const std::int64_t piece = std::min(kPiece, bytes - begin);
+    error = posix_fallocate(draft_.file.get(), begin, piece);
+    if (error == EINTR) {
+      error = 0;
+    } else {
+      begin += piece;
+    }
+  }
   if (error == 0) return;
   std::error_code ignored;
   if (draft_.file.is_open()) fs::remove(draft_.path, ignored);
@@ -79,14 +91,14 @@ void FileCopies::run(const GatherTexts& gather, const std::string& what, const f
   }
   const std::vector<FileCopy> plan = plan_copies(wishes, layout_.host_of);
   std::map<std::string, IncomingFile> incoming;
-  run_collectively(
-      [&] {
-        for (const FileCopy& copy : plan) {
-          if (copy.to == rank_)
-            incoming.emplace(copy.name, IncomingFile(folder / copy.name, copy.bytes));
-        }
-      },
-      [&](const std::string& error) { end_together(gather, what, error); });
+  const auto make_room = [&] {
+    for (const FileCopy& copy : plan) {
+      if (copy.to != rank_) continue;
+      incoming.emplace(copy.name, IncomingFile(folder / copy.name, copy.bytes));
+    }
+  };
+  run_collectively([&] { with_files(make_room); },
+                   [&](const std::string& error) { end_together(gather, what, error); });
   run_collectively([&] { transfer(what, folder, plan, incoming); },
                    [&](const std::string& error) { end_together(gather, what, error); });
 }

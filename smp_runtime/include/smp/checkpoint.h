@@ -16,8 +16,10 @@ namespace smp {
 struct CheckpointContent {
   std::string tag;  ///< a file name that begins with no dot
   DistributedOptimizer* optimizer =
-      nullptr;                    ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
-  c10::IValue user_content = {};  ///< of rank 0: numbers, texts, tensors, lists and dictionaries
+      nullptr;  ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
+  /// Of rank 0: numbers, texts, tensors, lists and dictionaries; the same on all ranks where hosts
+  /// have folders of their own.
+  c10::IValue user_content = {};
   int keep = 0;  ///< how many checkpoints stay in the folder, the newest ones; 0: all
   /// False: the state is copied, and a thread writes it while the job goes on. As many saves as
   /// SMP_SAVES_UNDER_WAY says (1) may be under way, another one waits.
@@ -35,8 +37,9 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
 /// Keeps the job's state in the memory of its hosts, each of which also keeps a copy of a
 /// neighbour's part, for resume_from_checkpoint() of `folder` after a restart. Every
 /// SMP_CHECKPOINT_MEMORY-th call does it, none without this variable: as a save that does not
-/// block. It replaces the one before, and goes when a newer checkpoint is in `folder`, and at the
-/// end of the job. Of `content` the optimizer and the user content count. Collective over the job.
+/// block, and where one is under way the next call. It replaces the one before, and counts until
+/// another checkpoint is the newest of `folder`. Of `content` the optimizer and the user content
+/// count. Collective over the job.
 /// Throws as save_checkpoint(), and ConfigError where SMP_MEMORY_FOLDER names no folder.
 void checkpoint_in_memory(Session& session, const std::filesystem::path& folder,
                           const DistributedModel& model, const CheckpointContent& content);

@@ -727,26 +727,6 @@ class FileSnapshot:
     def add_storage(self, bytes: torch.Tensor) -> None:
         """Copies the bytes of the storage that the pickle calls by the next number."""
 
-class MemoryCheckpoints:
-    """Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h."""
-    def __init__(self, session: Session, path: str | os.PathLike[str]) -> None: ...
-    def discard(self) -> None:
-        """Removes what this host holds."""
-    def fetch(
-        self, what: str, folder: str | os.PathLike[str], files: collections.abc.Sequence[str]
-    ) -> None:
-        """Has ``files`` of that folder here. Collective; raises SMPCheckpointError on all ranks
-        where a host has no room."""
-    def is_due(self) -> bool:
-        """Counts a call; true for every one at which a state is to be kept."""
-    def newest(self, what: str) -> pathlib.Path | None:
-        """The folder here of the newest that the hosts together hold whole, with its manifest.
-        Collective."""
-    def next_name(self) -> str:
-        """The name of the next save."""
-    @property
-    def root(self) -> pathlib.Path: ...
-
 class BackgroundSaves:
     """Saves that a thread of the runtime writes and publishes;
     checkpoint/session/background_saves.h."""
@@ -756,14 +736,9 @@ class BackgroundSaves:
     ) -> None:
         """Writes the files, which become files of the root of ``save``."""
     def add_folder(
-        self,
-        save: CheckpointSave,
-        files: collections.abc.Sequence[FileSnapshot],
-        kept: int | None,
-        older: MemoryCheckpoints | None,
+        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], kept: int | None
     ) -> None:
-        """Writes the files into the folder of ``save``, which becomes the checkpoint, and discards
-        those in memory that are ``older``."""
+        """Writes the files into the folder of ``save``, which becomes the checkpoint."""
     def add_in_memory(
         self,
         save: CheckpointSave,
@@ -777,7 +752,7 @@ class BackgroundSaves:
         """Blocks until another save may begin. Raises what an earlier one failed with."""
     def close(self) -> None:
         """Gives up what is not published."""
-    def text(self, name: str, text: str) -> FileSnapshot: ...
+    def text(self, name: str, text: str | bytes) -> FileSnapshot: ...
     def wait(self) -> None:
         """Blocks until all are published. Raises what one failed with."""
     @property
@@ -785,6 +760,25 @@ class BackgroundSaves:
     @property
     def memory_bytes(self) -> int:
         """Bytes of all copies, and of those that are kept for the next."""
+
+class MemoryCheckpoints:
+    """Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h."""
+    def __init__(self, session: Session, path: str | os.PathLike[str]) -> None: ...
+    def fetch(
+        self, what: str, folder: str | os.PathLike[str], files: collections.abc.Sequence[str]
+    ) -> None:
+        """Has ``files`` of that folder here. Collective; raises SMPCheckpointError on all ranks
+        where a host has no room."""
+    def is_due(self, saves: BackgroundSaves) -> bool:
+        """Counts a call; true for those at which a state is to be kept, while none of ``saves``
+        is under way. Collective; raises what a save failed with."""
+    def newest(self, what: str) -> pathlib.Path | None:
+        """The folder here of the newest that the hosts together hold whole, with its manifest.
+        Collective."""
+    def next_name(self) -> str:
+        """The name of the next save."""
+    @property
+    def root(self) -> pathlib.Path: ...
 
 class OwnedPiece:
     """A stretch of this rank's masters that belongs to one parameter. [elements]"""
@@ -1268,8 +1262,8 @@ def tell_partition(
     """What goes where in the model, for the log and the report's card: the first rank's
     call."""
 
-def write_file(path: str | os.PathLike[str], text: str) -> FileDigest:
-    """Writes a text as AtomicFile does."""
+def write_file(path: str | os.PathLike[str], text: str | bytes) -> FileDigest:
+    """Writes it as AtomicFile does."""
 
 def write_log(level: int, message: str) -> None:
     """Into the log of this rank; levels are those of :mod:`logging`."""

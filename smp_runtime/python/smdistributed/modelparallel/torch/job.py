@@ -142,16 +142,14 @@ def _shutdown_at_exit() -> None:
 
 
 def _end_saves() -> None:
-    saves, ends_well = state.background_saves, failure_code() == 0
-    if saves is not None:
-        try:
-            if ends_well:
-                saves.wait()
-        finally:
-            saves.close()
-    if ends_well:
-        for memory in state.memory_checkpoints.values():
-            memory.discard()
+    saves = state.background_saves
+    if saves is None:
+        return
+    try:
+        if failure_code() == 0:
+            saves.wait()
+    finally:
+        saves.close()
 
 
 def _end(session: _runtime.Session) -> None:

@@ -5,6 +5,7 @@ of a checkpoint by all ranks is staged, written, and published in one step, or n
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import re
@@ -18,6 +19,7 @@ import torch
 from smdistributed import _runtime
 from smdistributed.modelparallel import __version__
 from smdistributed.modelparallel.torch._files.harmless_classes import harmless_allowed
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -134,7 +136,26 @@ class Files(Protocol):
     """Files of a save, by name."""
 
     def write(self, name: str, obj: Any) -> None: ...
-    def write_text(self, name: str, text: str) -> None: ...
+    def write_text(self, name: str, text: str | bytes) -> None: ...
+
+
+def rank0s_file(name: str, obj: Any) -> bytes | None:
+    """The bytes of the file ``name`` that ``torch.save`` writes of rank 0's ``obj``, on all ranks;
+    None of None. All ranks call it. Raises on rank 0 for what cannot be written."""
+    content, failure = None, None
+    if ranks.rank() == 0 and obj is not None:
+        stream = io.BytesIO()
+        try:
+            torch.save(obj, stream)
+            content = stream.getvalue()
+        except Exception as error:
+            failure = SMPCheckpointError(
+                f"an object of type {type(obj).__name__} cannot be written to {name}: {error}"
+            )
+    told: bytes | None = comm.broadcast_from_rank0(content)
+    if failure is not None:
+        raise failure
+    return told
 
 
 class WrittenFiles:
@@ -146,7 +167,7 @@ class WrittenFiles:
     def write(self, name: str, obj: Any) -> None:
         self._save.add(write_object(self._save.folder / name, obj))
 
-    def write_text(self, name: str, text: str) -> None:
+    def write_text(self, name: str, text: str | bytes) -> None:
         self._save.add(_runtime.write_file(self._save.folder / name, text))
 
 

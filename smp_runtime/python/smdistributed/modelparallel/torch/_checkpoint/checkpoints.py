@@ -40,10 +40,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     checkpoint_save,
     read_user_content,
 )
-from smdistributed.modelparallel.torch._checkpoint.memory_checkpoints import (
-    memory_of,
-    newest_in_memory,
-)
+from smdistributed.modelparallel.torch._checkpoint.memory_checkpoints import newest_in_memory
 from smdistributed.modelparallel.torch._checkpoint.part_files import (
     model_of,
     optimizers_to_save,
@@ -217,14 +214,11 @@ def _save_parts(
     with checkpoint_save(root, tag + _runtime.PARTIAL) as save:
         files = WrittenFiles(save) if later is None else SnapshotFiles(later)
         write_checkpoint(files, model, optimizer, user_content, has_common=save.publishes)
-    older = memory_of(root)
     if isinstance(files, SnapshotFiles):
-        files.publish_folder(save, kept, older)
-        return
-    save.publish_folder(kept)
-    comm.barrier()
-    if older is not None:
-        older.discard()
+        files.publish_folder(save, kept)
+    else:
+        save.publish_folder(kept)
+        comm.barrier()
 
 
 @dataclass(frozen=True)
@@ -255,20 +249,17 @@ def _layout_of(folder: PartialCheckpoint, model: DistributedModel) -> _Layout:
 def _open(
     root: Path, tag: str | None, model: DistributedModel, weights_only: bool
 ) -> tuple[PartialCheckpoint, _Layout]:
-    """The newest checkpoint, or ``tag``: in the memory of the hosts where there is one, which is
-    newer than those on the disk then."""
-    kept = newest_in_memory(root, weights_only=weights_only) if tag is None else None
-    if kept is not None:
-        try:
+    """The newest checkpoint, or ``tag``: that in the memory of the hosts where there is one."""
+    try:
+        kept = newest_in_memory(root, weights_only=weights_only) if tag is None else None
+        if kept is not None:
             with agreement(_RESUME):
                 layout = _layout_of(kept.folder, model)
             own_stage = layout.same_partition and layout.slices is None and shard_plan() is None
-            kept.fetch_parts(ranks.tp_rank(), ranks.pp_rank() if own_stage else None)
+            kept.fetch(ranks.tp_rank(), ranks.pp_rank() if own_stage else None)
             return kept.folder, layout
-        except SMPCheckpointError as error:
-            warning(
-                f"the state in memory is not used, but the newest checkpoint of {root}: {error}"
-            )
+    except SMPCheckpointError as error:
+        warning(f"the state in memory is not used, but the newest checkpoint of {root}: {error}")
     with agreement(_RESUME):
         folder = open_parts(root, tag, weights_only=weights_only)
         return folder, _layout_of(folder, model)

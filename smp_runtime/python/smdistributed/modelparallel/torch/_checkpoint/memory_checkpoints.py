@@ -5,13 +5,15 @@ keeps a copy of a neighbour's part. A restart goes on from there, and reads no d
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import checkpoint_save
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
+    agreement,
+    checkpoint_save,
+)
 from smdistributed.modelparallel.torch._checkpoint.part_files import (
     model_of,
     optimizers_to_save,
@@ -21,15 +23,14 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialChe
 from smdistributed.modelparallel.torch._checkpoint.snapshots import (
     SnapshotFiles,
     background_saves,
+    wait_for_saves,
 )
-from smdistributed.modelparallel.torch._ranks import comm
+from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch.state_mod import state
 
 _CALL = "smp.checkpoint_in_memory"
 _FIND = "smp.has_checkpoint"
 _RESUME = "smp.resume_from_checkpoint"
-_PART = re.compile(r"(?:model|optimizer)_\d+.*\.pt")
-_PLAIN_PART = re.compile(r"(?:model|optimizer)_\d+_\d+\.pt")
 
 
 def checkpoint_in_memory(path: str | os.PathLike[str], user_content: Any = None) -> None:
@@ -38,11 +39,10 @@ def checkpoint_in_memory(path: str | os.PathLike[str], user_content: Any = None)
     does it, and none does without this variable.
 
     The state is copied, and a thread of the runtime puts it in this host's memory and in that of
-    the next host, so that it is there in whole when a host is lost. It replaces the one before,
-    and goes when ``smp.save_checkpoint`` has written a newer one in parts to ``path``, or at the
-    end of the job. A host's memory holds its ranks' state and a neighbour's, twice while a new one
-    is written, and the copy. It counts as a save that does not block, as to
-    ``SMP_SAVES_UNDER_WAY`` and errors.
+    the next host, so that it is there in whole when a host is lost: a save that does not block.
+    Where a save is under way, the next call at which none is does it. The state replaces the one
+    before, and counts until another checkpoint is the newest of ``path``. A host's memory holds
+    its ranks' state and a neighbour's, twice while a new one is written, and the copy.
 
     Args:
         path: where ``smp.save_checkpoint`` keeps the job's checkpoints.
@@ -50,7 +50,7 @@ def checkpoint_in_memory(path: str | os.PathLike[str], user_content: Any = None)
 
     Raises:
         SMPNotInitializedError: before ``smp.init()``.
-        SMPValidationError: where no folder in memory is known: ``train`` makes one, and tells its
+        SMPConfigError: where no folder in memory is known: ``train`` makes one, and tells its
             ranks by ``SMP_MEMORY_FOLDER``.
         SMPCheckpointError: on all ranks, as of the save before: a host's memory is full.
 
@@ -60,11 +60,10 @@ def checkpoint_in_memory(path: str | os.PathLike[str], user_content: Any = None)
     >>> smp.shutdown()
     """
     memory = memory_of(Path(path), _CALL)
-    if memory is None or not memory.is_due():
+    saves = background_saves()
+    if memory is None or not memory.is_due(saves):
         return
     model = model_of(_CALL, None)
-    saves = background_saves()
-    saves.await_room()
     with checkpoint_save(memory.root, memory.next_name(), _CALL, by_host=True) as save:
         files = SnapshotFiles(saves)
         optimizer = optimizers_to_save(None)
@@ -82,11 +81,12 @@ def has_checkpoint(path: str | os.PathLike[str]) -> bool:
     False
     >>> smp.shutdown()
     """
+    wait_for_saves()
     memory = memory_of(Path(path), _FIND)
     if memory is not None and memory.newest(_FIND):
         return True
-    is_there = (Path(path) / _runtime.NEWEST).is_file()
-    return bool(comm.allgather(is_there, comm.CommGroup.WORLD)[0])
+    newest = os.path.join(path, _runtime.NEWEST)  # what is unreadable, resuming says
+    return bool(comm.broadcast_from_rank0(ranks.rank() == 0 and os.path.isfile(newest)))
 
 
 def memory_of(path: Path, what: str = _RESUME) -> _runtime.MemoryCheckpoints | None:
@@ -95,7 +95,7 @@ def memory_of(path: Path, what: str = _RESUME) -> _runtime.MemoryCheckpoints | N
     session = state.require_initialized(what)
     if session.options.checkpoint_memory == 0:
         return None
-    known = os.path.abspath(path)
+    known = os.path.realpath(path)
     if known not in state.memory_checkpoints:
         state.memory_checkpoints[known] = _runtime.MemoryCheckpoints(session, known)
     return state.memory_checkpoints[known]
@@ -108,17 +108,10 @@ class KeptCheckpoint:
     memory: _runtime.MemoryCheckpoints
     folder: PartialCheckpoint
 
-    def fetch_parts(self, tp_rank: int, stage: int | None) -> None:
-        """Has those here that this rank needs: of one pipeline stage and tensor rank, if these are
-        stored by themselves; without ``stage`` all. Collective.
-
-        Raises SMPCheckpointError on all ranks where a host has no room.
-        """
-        names = self.folder.names
-        own = {f"{kind}_{stage}_{tp_rank}.pt" for kind in ("model", "optimizer")}
-        parts = [name for name in names if _PART.fullmatch(name)]
-        if stage is not None and all(_PLAIN_PART.fullmatch(name) for name in parts):
-            names = [name for name in names if name in own or name not in parts]
+    def fetch(self, tp_rank: int | None = None, stage: int | None = None) -> None:
+        """Has the files of ``PartialCheckpoint.names_for`` here. Collective; raises
+        SMPCheckpointError on all ranks where a host has no room."""
+        names = self.folder.names_for(tp_rank, stage)
         self.memory.fetch(_RESUME, self.folder.folder, names)
 
 
@@ -128,7 +121,7 @@ def newest_in_memory(root: Path, *, weights_only: bool) -> KeptCheckpoint | None
     folder = None if memory is None else memory.newest(_RESUME)
     if memory is None or not folder:
         return None
-    kept = KeptCheckpoint(memory, PartialCheckpoint(folder, weights_only=weights_only))
-    common = [name for name in kept.folder.names if not _PART.fullmatch(name)]
-    memory.fetch(_RESUME, folder, common)
+    with agreement(_RESUME):
+        kept = KeptCheckpoint(memory, PartialCheckpoint(folder, weights_only=weights_only))
+    kept.fetch()
     return kept

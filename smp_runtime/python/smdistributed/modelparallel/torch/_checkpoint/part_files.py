@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import Files
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import Files, rank0s_file
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._state.model_names import (
@@ -20,6 +20,8 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMP
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.state_mod import state
+
+_USER_CONTENT = "user_content.pt"
 
 
 def write_parts(files: Files, model: DistributedModel, optimizer: HasStates | None) -> None:
@@ -41,22 +43,23 @@ def write_checkpoint(
     *,
     has_common: bool,
 ) -> None:
-    """This rank's part, and if it ``has_common`` the files that the job has once. Collective over
-    the data-parallel ranks."""
+    """This rank's part, and if it ``has_common`` the files that the job has once, with rank 0's
+    content. Collective over the job."""
+    content = rank0s_file(_USER_CONTENT, user_content)  # before what may fail on one rank
     write_parts(files, model, optimizer)
     if has_common:
-        write_common(files, model, user_content)
+        write_common(files, model, content)
 
 
-def write_common(files: Files, model: DistributedModel, user_content: Any) -> None:
-    """The files that the job has once."""
+def write_common(files: Files, model: DistributedModel, user_content: bytes | None) -> None:
+    """The files that the job has once. ``user_content``: that of its file."""
     files.write_text("partition.json", model.partition_json())
     if ranks.tp_size() > 1 or model.replaced():
         plain, axes = model.plain, axes_of(model.get_module())
         slices = Slices(axes, model.replaced(), plain.classes, plain.names)
         files.write_text("slices.json", slices_to_json(slices))
     if user_content is not None:
-        files.write("user_content.pt", user_content)
+        files.write_text(_USER_CONTENT, user_content)
 
 
 def _write_sharded(files: Files, model: DistributedModel, optimizer: HasStates | None) -> None:

@@ -15,6 +15,8 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
+_OF_SHARD = re.compile(r"optimizer_(?:\d+_\d+_)?\d+\.pt")
+
 
 class PartialCheckpoint:
     """Reads the files of ``folder``, each compared with its checksum. Without a manifest, as in
@@ -37,10 +39,16 @@ class PartialCheckpoint:
             raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
-    @property
-    def names(self) -> list[str]:
-        """Of all files that its manifest lists, here or not."""
-        return [] if self._manifest is None else [file.name for file in self._manifest.files]
+    def names_for(self, tp_rank: int | None = None, stage: int | None = None) -> list[str]:
+        """Files of the manifest, here or not, that a rank reads: those that the job has once, and
+        the parts of its pipeline stage and tensor rank if these are stored by themselves. Without
+        ``stage`` the parts of all; without ``tp_rank`` none."""
+        names = [] if self._manifest is None else [file.name for file in self._manifest.files]
+        parts = [name for name in names if re.fullmatch(r"(model|optimizer)_\d+.*\.pt", name)]
+        own = parts if tp_rank is not None else []
+        if stage is not None and not any(_OF_SHARD.fullmatch(name) for name in parts):
+            own = [f"{kind}_{stage}_{tp_rank}.pt" for kind in ("model", "optimizer")]
+        return [name for name in names if name not in parts or name in own]
 
     def slices(self, tp_size: int) -> Slices | None:
         """Layout of entries over tensor ranks, for a job with ``tp_size`` of them. None if

@@ -40,18 +40,12 @@ class SnapshotFiles:
             file.add_storage(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage))
         self._files.append(file)
 
-    def write_text(self, name: str, text: str) -> None:
+    def write_text(self, name: str, text: str | bytes) -> None:
         self._files.append(self._saves.text(name, text))
 
-    def publish_folder(
-        self,
-        save: _runtime.CheckpointSave,
-        kept: int | None,
-        older: _runtime.MemoryCheckpoints | None,
-    ) -> None:
-        """Has the files written into the folder of ``save``, which becomes the checkpoint then, and
-        discards those in memory that are ``older``."""
-        self._saves.add_folder(save, self._files, kept, older)
+    def publish_folder(self, save: _runtime.CheckpointSave, kept: int | None) -> None:
+        """Has the files written into the folder of ``save``, which becomes the checkpoint then."""
+        self._saves.add_folder(save, self._files, kept)
 
     def publish_in_memory(
         self, save: _runtime.CheckpointSave, memory: _runtime.MemoryCheckpoints
