@@ -193,7 +193,11 @@ def lose(hosts, *lost, how, times=6, **environment):
 @needs_mpirun
 @pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
 @pytest.mark.parametrize(
-    ("lost", "how"), [(["algo-2", "algo-3"], "killed"), (["algo-3"], "unplugged")]
+    ("lost", "how"),
+    [
+        pytest.param(["algo-2", "algo-3"], "killed", marks=pytest.mark.long),
+        (["algo-3"], "unplugged"),
+    ],
 )
 def test_a_job_goes_on_without_hosts_that_are_lost(folder, lost, how):
     with two_hosts(folder, GOES_ON, hosts=3) as hosts:
@@ -222,6 +226,7 @@ def test_a_job_that_needs_the_host_ends_and_names_it(folder):
     assert f"The job does not go on without algo-2: {reason}" in master.err
 
 
+@pytest.mark.long  # what decides is tested in process, too
 @needs_mpirun
 @pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
 def test_degrees_that_do_not_fit_the_hosts_that_are_left_are_named(folder):
