@@ -109,6 +109,7 @@ def thorough(group: Group) -> Count:
     group.environment |= PACKAGE
     # By themselves: the conftest of tests/mpi marks files by name, and some bear the same.
     count += group.pytest("tests/gpu", "-m", "thorough")
+    count += group.pytest("tests/launcher", "-m", "thorough")
     return count + group.pytest("tests/mpi", "-m", "thorough and not long", *thin())
 
 
@@ -253,6 +254,7 @@ def grid(group: Group) -> Count:
     pattern = "^(partition|pipeline_(fuzz|placement|shared_order))_test$"
     count = group.ctest("release", "--tests-regex", pattern)
     count += group.pytest(DIFFERENTIAL, "tests/python/test_checkpoints.py")
+    count += group.pytest("tests/launcher", "-m", "long")
     return count + group.pytest("tests/mpi", "tests/torch_suite", *PAGES)
 
 
