@@ -79,6 +79,7 @@ def thin() -> tuple[str, str]:
 
 VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
+LAUNCHER = {"SMP_TRAIN": f"{ROOT}/build/release/bin/train"}
 
 
 def python(group: Group) -> Count:
@@ -106,7 +107,7 @@ def examples(group: Group) -> Count:
 def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
     count = group.pytest(*PAGES, "-m", "thorough")
-    group.environment |= PACKAGE
+    group.environment |= PACKAGE | LAUNCHER
     # By themselves: the conftest of tests/mpi marks files by name, and some bear the same.
     count += group.pytest("tests/gpu", "-m", "thorough")
     count += group.pytest("tests/launcher", "-m", "thorough")
@@ -250,7 +251,7 @@ def soak(group: Group) -> Count:
 def grid(group: Group) -> Count:
     """Tests whose usual run takes a few of many cases: all of them."""
     group.run("ci/peers")
-    group.environment |= PACKAGE | {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
+    group.environment |= PACKAGE | LAUNCHER | {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
     pattern = "^(partition|pipeline_(fuzz|placement|shared_order))_test$"
     count = group.ctest("release", "--tests-regex", pattern)
     count += group.pytest(DIFFERENTIAL, "tests/python/test_checkpoints.py")
@@ -302,7 +303,7 @@ def cold(group: Group) -> Count:
 
 def documents(group: Group) -> Count:
     group.require("ci/docs")
-    group.environment["SMP_TRAIN"] = f"{ROOT}/build/release/bin/train"
+    group.environment |= LAUNCHER
     return group.pytest("tests/documents", *(f"--ignore={page}" for page in PAGES))
 
 
