@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jobs import Result, Tree
+from jobs import Result, Tree, free_port
 
 # Keeps its state in memory until the third update. Its first start ends early: after the fifth a
 # rank is killed, or its host is lost, or after any one it is stopped. Each rank says the digest of
@@ -121,7 +121,8 @@ def share_checkpoints(trees: list[Tree]) -> None:
 
 
 def options(library: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1", "SM_LAUNCH_RESTARTS": "1"}
+    return {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1", "SM_LAUNCH_RESTARTS": "1",
+            "MASTER_PORT": free_port()}  # fmt: skip
 
 
 def check(result: Result, ranks: int, resumed_at: int, compared: int = 5) -> None:
