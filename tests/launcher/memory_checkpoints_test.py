@@ -45,7 +45,7 @@ def test_ranks_of_one_host_go_on_from_its_memory(folder, run, every, disk, resum
     result = run(tree, SMP_CHECKPOINT_MEMORY=every, **options(library()))
 
     check(result, 2, resumed_at)
-    assert leftovers() == before
+    assert leftovers() <= before
 
 
 @LONG
