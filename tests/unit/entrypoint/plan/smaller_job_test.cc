@@ -43,6 +43,9 @@ TEST(SmallerJob, IsRefusedWithTheReason) {
               HasSubstr("SM_LAUNCH_MIN_HOSTS is not set"));
   EXPECT_THAT(refusal(three_hosts().with_variable("SM_LAUNCH_MIN_HOSTS", "3")),
               HasSubstr("2 hosts are left, and SM_LAUNCH_MIN_HOSTS is 3"));
+  EXPECT_THAT(refusal(three_hosts().with("mp_parameters",
+                                         R"({"pipeline_parallel_degree": 3, "microbatches": 3})")),
+              HasSubstr("world size 4 is not divisible by partitions 3"));
   for (const char* host : {"algo-1", "node-2"}) {  // the current one, and another spelling
     EXPECT_THAT(smp::refusal([&] { job_without_hosts(three_hosts(), a_machine(), {host}, 0); }),
                 HasSubstr(std::string(host) + " is not among the other hosts"));

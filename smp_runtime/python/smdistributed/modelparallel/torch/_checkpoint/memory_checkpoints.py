@@ -60,8 +60,10 @@ def checkpoint_in_memory(path: str | os.PathLike[str], user_content: Any = None)
     >>> smp.shutdown()
     """
     memory = memory_of(Path(path), _CALL)
+    if memory is None:
+        return
     saves = background_saves()
-    if memory is None or not memory.is_due(saves):
+    if not memory.is_due(saves):
         return
     model = model_of(_CALL, None)
     with checkpoint_save(memory.root, memory.next_name(), _CALL, by_host=True) as save:
@@ -95,7 +97,7 @@ def memory_of(path: Path, what: str = _RESUME) -> _runtime.MemoryCheckpoints | N
     session = state.require_initialized(what)
     if session.options.checkpoint_memory == 0:
         return None
-    known = os.path.realpath(path)
+    known = os.path.abspath(path)  # links are looked through once, by the runtime
     if known not in state.memory_checkpoints:
         state.memory_checkpoints[known] = _runtime.MemoryCheckpoints(session, known)
     return state.memory_checkpoints[known]

@@ -24,7 +24,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 _USER_CONTENT = "user_content.pt"
 
 
-def write_parts(files: Files, model: DistributedModel, optimizer: HasStates | None) -> None:
+def _write_parts(files: Files, model: DistributedModel, optimizer: HasStates | None) -> None:
     """This rank's part. Collective over the data-parallel ranks."""
     if model.sharded is not None:
         _write_sharded(files, model, optimizer)
@@ -46,12 +46,12 @@ def write_checkpoint(
     """This rank's part, and if it ``has_common`` the files that the job has once, with rank 0's
     content. Collective over the job."""
     content = rank0s_file(_USER_CONTENT, user_content)  # before what may fail on one rank
-    write_parts(files, model, optimizer)
+    _write_parts(files, model, optimizer)
     if has_common:
-        write_common(files, model, content)
+        _write_common(files, model, content)
 
 
-def write_common(files: Files, model: DistributedModel, user_content: bytes | None) -> None:
+def _write_common(files: Files, model: DistributedModel, user_content: bytes | None) -> None:
     """The files that the job has once. ``user_content``: that of its file."""
     files.write_text("partition.json", model.partition_json())
     if ranks.tp_size() > 1 or model.replaced():
