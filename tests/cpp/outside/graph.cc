@@ -149,9 +149,10 @@ int main() {
         if (job.flag("wait", false)) smp::wait_for_saves(session);
       }
       smp::checkpoint_in_memory(session, job.checkpoint_folder(), model, {.optimizer = &optimizer});
-      if (step == job.integer("killed_after", -1) && is_first_start()) {
-        smp::wait_for_saves(session);
-        if (session.rank() == session.size() - 1) std::raise(SIGKILL);
+      const int killed_after = job.integer("killed_after", -1);
+      if (killed_after >= 0) smp::wait_for_saves(session);  // beside a save no state is taken
+      if (step == killed_after && is_first_start() && session.rank() == session.size() - 1) {
+        std::raise(SIGKILL);
       }
     }
     if (job.flag("save", false)) {
