@@ -24,7 +24,6 @@ def start(smp: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> J
     monkeypatch.setenv("SMP_MEMORY_FOLDER", str(tmp_path / "memory"))
 
     def begin(count: int, **variables: str) -> Any:
-        smp.wait_for_saves()  # shutdown does not in a process where some test has called sys.exit
         smp.shutdown()
         for name, value in {"SM_RESTART_COUNT": str(count), **variables}.items():
             monkeypatch.setenv(name, value)

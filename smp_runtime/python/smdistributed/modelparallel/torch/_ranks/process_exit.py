@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -25,14 +25,32 @@ from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SM
 #: [s] For the rank that failed first to end. Where a launcher sees that it has, it ends this one.
 _GIVEN_WAY, _LOOK = 10.0, 0.2
 
-_codes: list[int] = []  # exit codes given to sys.exit
+_codes: dict[int, int] = {}  # exit codes given to sys.exit and not caught, by id of _Exit
 _ended_well: list[Callable[[], bool]] = []  # by job, the last one at the end
 
 
+class _Exit:
+    """Lives in the traceback of what ``sys.exit`` raised. It dies with no caller where that ended
+    the program; where a caller runs on, that caller, or the end of another thread, has caught it.
+    """
+
+    def __init__(self, status: object) -> None:
+        # As the interpreter does: nothing is success, a text is printed and counts as 1.
+        _codes[id(self)] = 0 if status is None else int(status) if isinstance(status, int) else 1
+
+    def __del__(
+        self,
+        frame: Callable[[], FrameType] = sys._getframe,  # the module may be gone by then
+        codes: dict[int, int] = _codes,
+    ) -> None:
+        if frame().f_back is not None:
+            codes.pop(id(self), None)
+
+
 def watch(some_rank_ended_well: Callable[[], bool]) -> None:
-    """From now on remembers the code of ``sys.exit``; exit handlers cannot ask for it. An uncaught
-    error that blames another rank holds the process up for some seconds, after its traceback,
-    unless ``some_rank_ended_well``."""
+    """From now on remembers the code of ``sys.exit``, unless it is caught; exit handlers cannot ask
+    for it. That of a ``raise SystemExit`` is not known. An uncaught error that blames another rank
+    holds the process up for some seconds, after its traceback, unless ``some_rank_ended_well``."""
     _ended_well.append(some_rank_ended_well)
     if hasattr(sys.exit, "__wrapped__"):
         return
@@ -40,8 +58,7 @@ def watch(some_rank_ended_well: Callable[[], bool]) -> None:
 
     @functools.wraps(plain_exit)
     def remembering(status: Any = None, /) -> NoReturn:
-        # As the interpreter does: nothing is success, a text is printed and counts as 1.
-        _codes.append(0 if status is None else status if isinstance(status, int) else 1)
+        _exit = _Exit(status)
         plain_exit(status)
 
     @functools.wraps(plain_hook)
@@ -85,4 +102,4 @@ def failure_code() -> int:
     """The exit code of a process that is failing, 0 for one that is not."""
     if getattr(sys, "last_value", None) is not None:
         return 1
-    return _codes[-1] if _codes else 0
+    return next(reversed(_codes.values()), 0)
