@@ -21,7 +21,7 @@
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/session/memory_checkpoints.h"
 #include "smp_runtime/checkpoint/staging.h"
-#include "smp_runtime/checkpoint/state/file_snapshot.h"
+#include "smp_runtime/checkpoint/state/file_content.h"
 #include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/checkpoint/state/owned_state.h"
 #include "smp_runtime/core/error.h"
@@ -33,7 +33,7 @@ namespace {
 using api::OptimizerFields;
 using api::ParameterNames;
 using api::SavedFolder;
-using checkpoint::FileSnapshot;
+using checkpoint::FileContent;
 using checkpoint::SavedState;
 
 constexpr const char* kSave = "smp::save_checkpoint";
@@ -232,14 +232,14 @@ class Parts {
   /// Copies them; a thread writes them, and calls `publish`.
   void write_later(std::function<void(checkpoint::CheckpointSave&)> publish) {
     const at::NoGradGuard no_grad;
-    std::vector<std::shared_ptr<FileSnapshot>> files;
+    std::vector<std::shared_ptr<FileContent>> files;
     save_->together([&] {
       for (api::CheckpointPart& part : parts_) {
-        files.push_back(FileSnapshot::of_object(part.file, part.object, saves_.memory()));
+        files.push_back(FileContent::of_object(part.file, part.object, saves_.memory()));
         part.object = {};
       }
       if (save_->publishes()) {
-        files.push_back(std::make_shared<FileSnapshot>(kPartition, partition_, nullptr));
+        files.push_back(FileContent::text(kPartition, partition_));
       }
     });
     saves_.add(save_, std::move(files), std::move(publish));

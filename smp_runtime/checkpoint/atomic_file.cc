@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "smp_runtime/checkpoint/block_reader.h"
 #include "smp_runtime/checkpoint/crc32c.h"
 #include "smp_runtime/core/error.h"
 
@@ -19,9 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = std::size_t{4} << 20;
-constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
-constexpr std::int64_t kWritebackBytes = std::int64_t{8} << 20;
+constexpr std::size_t kCachedBytes = std::size_t{256} << 10;  ///< are in the processor's cache
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int code) {
   throw HostError("cannot {} {}: {}", what, path.string(),
@@ -34,24 +33,15 @@ FileDescriptor open_to_read(const fs::path& path, int flags = 0) {
   return file;
 }
 
-/// Calls `take` with every part of the file.
-template <typename Take>
-void read_parts(const fs::path& path, const Take& take) {
+void read_whole(const fs::path& path, const std::function<void(std::span<const std::byte>)>& take) {
   const FileDescriptor file = open_to_read(path);
-  std::vector<std::byte> part(kReadBytes);
-  while (true) {
-    const ssize_t got = ::read(file.get(), part.data(), part.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path, errno);
-    if (got == 0) return;
-    take(std::span<const std::byte>(part).first(static_cast<std::size_t>(got)));
-  }
+  if (const int code = read_blocks(file.get(), take)) fail("read", path, code);
 }
 
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)), draft_(open_draft(path_, "writing")) {
+    : path_(std::move(path)), draft_(open_draft(path_, "writing")), writer_(draft_.file.get()) {
   if (!draft_.file.is_open()) fail("write", path_, errno);
 }
 
@@ -62,21 +52,17 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> data) {
   SMP_CHECK(draft_.file.is_open(), "{} was written to after its end", path_.string());
   while (!data.empty()) {
-    const auto part = data.first(std::min(data.size(), kWriteBytes));
+    const auto part = data.first(std::min(data.size(), kCachedBytes));
     data = data.subspan(part.size());
-    crc_ = crc32c(crc_, part);  // and then it is in the processor's cache
+    crc_ = crc32c(crc_, part);
     bytes_ += static_cast<std::int64_t>(part.size());
-    const std::string_view bytes(reinterpret_cast<const char*>(part.data()), part.size());
-    if (const int code = write_all(draft_.file.get(), bytes)) fail("write", path_, code);
-    if (bytes_ - begun_ < kWritebackBytes) continue;
-    // The disk works beside the processor, not all of it in the end. What fails is said by fsync.
-    ::sync_file_range(draft_.file.get(), begun_, bytes_ - begun_, SYNC_FILE_RANGE_WRITE);
-    begun_ = bytes_;
+    if (const int code = writer_.write(part)) fail("write", path_, code);
   }
 }
 
 FileDigest AtomicFile::commit() {
   SMP_CHECK(draft_.file.is_open(), "{} was committed twice", path_.string());
+  if (const int code = writer_.finish()) fail("write", path_, code);
   // Some file systems report a full disk only here, or when the descriptor is closed.
   if (::fsync(draft_.file.get()) != 0) fail("write", path_, errno);
   if (::close(draft_.file.release()) != 0 || ::rename(draft_.path.c_str(), path_.c_str()) != 0) {
@@ -96,7 +82,7 @@ FileDigest write_file(const fs::path& path, std::string_view text) {
 
 std::string read_file(const fs::path& path) {
   std::string text;
-  read_parts(path, [&](std::span<const std::byte> part) {
+  read_whole(path, [&](std::span<const std::byte> part) {
     text.append(reinterpret_cast<const char*>(part.data()), part.size());
   });
   return text;
@@ -104,7 +90,7 @@ std::string read_file(const fs::path& path) {
 
 FileDigest digest_of(const fs::path& path) {
   FileDigest digest{.name = path.filename().string()};
-  read_parts(path, [&](std::span<const std::byte> part) {
+  read_whole(path, [&](std::span<const std::byte> part) {
     digest.crc32c = crc32c(digest.crc32c, part);
     digest.bytes += static_cast<std::int64_t>(part.size());
   });

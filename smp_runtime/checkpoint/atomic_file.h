@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "smp_runtime/checkpoint/block_writer.h"
 #include "smp_runtime/core/file.h"
 
 namespace smp::checkpoint {
@@ -41,8 +42,8 @@ class AtomicFile {
  private:
   const std::filesystem::path path_;
   Draft draft_;
+  BlockWriter writer_;
   std::int64_t bytes_ = 0;
-  std::int64_t begun_ = 0;  ///< of these the disk has been told
   std::uint32_t crc_ = 0;
 };
 

@@ -19,7 +19,7 @@
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/session/memory_checkpoints.h"
 #include "smp_runtime/checkpoint/staging.h"
-#include "smp_runtime/checkpoint/state/file_snapshot.h"
+#include "smp_runtime/checkpoint/state/file_content.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/python/bindings.h"
 
@@ -31,8 +31,8 @@ namespace fs = std::filesystem;
 using checkpoint::AtomicFile;
 using checkpoint::BackgroundSaves;
 using checkpoint::CheckpointSave;
+using checkpoint::FileContent;
 using checkpoint::FileDigest;
-using checkpoint::FileSnapshot;
 using checkpoint::Manifest;
 using TextOrBytes = py::typing::Union<py::str, py::bytes>;
 using checkpoint::MemoryCheckpoints;
@@ -163,14 +163,37 @@ void bind_checkpoint(py::module_& module) {
   module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"),
              "Where ``entry`` of the checkpoint ``name`` is to be read, also where a save was\n"
              "killed.");
-  py::class_<FileSnapshot, std::shared_ptr<FileSnapshot>>(
-      module, "FileSnapshot",
-      "The content of a file at one moment; checkpoint/state/file_snapshot.h.")
-      .def("add_storage", &FileSnapshot::add_storage, py::arg("bytes"), without_gil,
-           "Copies the bytes of the storage that the pickle calls by the next number.");
   py::class_<BackgroundSaves> of_saves(module, "BackgroundSaves",
                                        "Saves that a thread of the runtime writes and publishes;\n"
                                        "checkpoint/session/background_saves.h.");
+  py::class_<FileContent, std::shared_ptr<FileContent>>(
+      module, "FileContent",
+      "The content of a file: as it was at one moment, or as it is when it is written;\n"
+      "checkpoint/state/file_content.h.")
+      .def_static(
+          "archive",
+          [](std::string name, const py::bytes& pickle,
+             const std::optional<const BackgroundSaves*> saves) {
+            return FileContent::archive(std::move(name), std::string(pickle),
+                                        saves ? (*saves)->memory() : nullptr);
+          },
+          py::arg("name"), py::arg("pickle"), py::arg("saves") = py::none(),
+          "A file of torch.save. Its storages follow: copied where it is for ``saves``, else\n"
+          "referred to.")
+      .def_static(
+          "text",
+          [](std::string name, const TextOrBytes& text) {
+            return FileContent::text(std::move(name), text.cast<std::string>());
+          },
+          py::arg("name"), py::arg("text"))
+      .def("add_storage", &FileContent::add_storage, py::arg("bytes"), without_gil,
+           "The bytes of the storage that the pickle calls by the next number.")
+      .def(
+          "write",
+          [](const FileContent& content, const fs::path& folder) {
+            return checked([&] { return content.write(folder); });
+          },
+          py::arg("folder"));
   py::class_<MemoryCheckpoints, std::shared_ptr<MemoryCheckpoints>>(
       module, "MemoryCheckpoints",
       "Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h.")
@@ -197,27 +220,13 @@ void bind_checkpoint(py::module_& module) {
   of_saves
       .def(py::init<session::Session&, int>(), py::arg("session"), py::arg("limit"),
            py::keep_alive<1, 2>())
-      .def(
-          "archive",
-          [](const BackgroundSaves& saves, std::string name, const py::bytes& pickle) {
-            return std::make_shared<FileSnapshot>(std::move(name), std::string(pickle),
-                                                  saves.memory());
-          },
-          py::arg("name"), py::arg("pickle"), "A file of torch.save, whose storages follow.")
-      .def(
-          "text",
-          [](const BackgroundSaves&, std::string name, const TextOrBytes& text) {
-            return std::make_shared<FileSnapshot>(std::move(name), text.cast<std::string>(),
-                                                  nullptr);
-          },
-          py::arg("name"), py::arg("text"))
       .def_property_readonly("are_under_way", &BackgroundSaves::are_under_way)
       .def("await_room", &BackgroundSaves::await_room, without_gil,
            "Blocks until another save may begin. Raises what an earlier one failed with.")
       .def(
           "add_folder",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
-             std::vector<std::shared_ptr<FileSnapshot>> files, std::optional<int> kept) {
+             std::vector<std::shared_ptr<FileContent>> files, std::optional<int> kept) {
             saves.add(std::move(save), std::move(files),
                       [kept](CheckpointSave& written) { written.publish_folder(kept); });
           },
@@ -226,7 +235,7 @@ void bind_checkpoint(py::module_& module) {
       .def(
           "add_in_memory",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
-             std::vector<std::shared_ptr<FileSnapshot>> files,
+             std::vector<std::shared_ptr<FileContent>> files,
              std::shared_ptr<MemoryCheckpoints> memory) {
             saves.add(std::move(save), std::move(files),
                       [memory = std::move(memory)](CheckpointSave& written) {
@@ -238,7 +247,7 @@ void bind_checkpoint(py::module_& module) {
       .def(
           "add_files",
           [](BackgroundSaves& saves, std::shared_ptr<CheckpointSave> save,
-             std::vector<std::shared_ptr<FileSnapshot>> files, std::string manifest) {
+             std::vector<std::shared_ptr<FileContent>> files, std::string manifest) {
             saves.add(std::move(save), std::move(files),
                       [manifest = std::move(manifest)](CheckpointSave& written) {
                         written.publish_files(manifest);

@@ -3,12 +3,20 @@
 
 #include <utility>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::checkpoint {
+namespace {
+
+/// A tenth of what a thread of the job gets where all processors are busy: enough to come to an
+/// end.
+constexpr int kNice = 19;
+
+}  // namespace
 
 BackgroundSaves::BackgroundSaves(session::Session& session, int limit)
     : session_(session), limit_(static_cast<std::size_t>(limit)), process_(getpid()) {}
@@ -49,7 +57,7 @@ void BackgroundSaves::await_fewer_than(std::size_t count) {
 }
 
 void BackgroundSaves::add(std::shared_ptr<CheckpointSave> save,
-                          std::vector<std::shared_ptr<FileSnapshot>> files,
+                          std::vector<std::shared_ptr<FileContent>> files,
                           std::function<void(CheckpointSave&)> publish) {
   for (const auto& file : files) file->wait();
   memory_->trim();  // of what was kept: this state has other sizes
@@ -66,6 +74,8 @@ void BackgroundSaves::add(std::shared_ptr<CheckpointSave> save,
 }
 
 void BackgroundSaves::run() {
+  // For this thread and those that it starts: where processors are few, training goes first.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
   std::unique_lock lock(shared_->mutex);
   for (;;) {
     shared_->changed.wait(lock, [&] { return shared_->ends || !shared_->jobs.empty(); });

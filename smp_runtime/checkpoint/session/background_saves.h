@@ -14,7 +14,7 @@
 
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/session/store_rounds.h"
-#include "smp_runtime/checkpoint/state/file_snapshot.h"
+#include "smp_runtime/checkpoint/state/file_content.h"
 #include "smp_runtime/checkpoint/state/snapshot_memory.h"
 
 namespace smp::checkpoint {
@@ -38,7 +38,7 @@ class BackgroundSaves {
   void await_room();
   /// Writes `files` into the folder of `save`, and calls `publish` with it when all ranks have.
   /// Blocks until the copies are there.
-  void add(std::shared_ptr<CheckpointSave> save, std::vector<std::shared_ptr<FileSnapshot>> files,
+  void add(std::shared_ptr<CheckpointSave> save, std::vector<std::shared_ptr<FileContent>> files,
            std::function<void(CheckpointSave& save)> publish);
   /// Blocks until all are published. Throws as await_room().
   void wait();
@@ -48,7 +48,7 @@ class BackgroundSaves {
  private:
   struct Job {
     std::shared_ptr<CheckpointSave> save;
-    std::vector<std::shared_ptr<FileSnapshot>> files;
+    std::vector<std::shared_ptr<FileContent>> files;
     std::function<void(CheckpointSave&)> publish;
   };
 

@@ -15,6 +15,7 @@
 
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
@@ -153,10 +154,12 @@ void with_pickled(const c10::IValue& object,
   pickler.pushIValue(object);
   pickler.stop();
   std::vector<torch::jit::WriteableTensorData> tensors;
-  std::vector<std::span<const std::byte>> storages;
+  std::vector<at::Tensor> storages;
   for (const at::Tensor& tensor : pickler.tensorData()) {
     const auto& data = tensors.emplace_back(torch::jit::getWriteableTensorData(tensor));
-    storages.emplace_back(reinterpret_cast<const std::byte*>(data.data()), data.sizeInBytes());
+    storages.push_back(at::from_blob(const_cast<char*>(data.data()),  // read alone
+                                     {static_cast<std::int64_t>(data.sizeInBytes())},
+                                     at::TensorOptions(at::kByte)));
   }
   use(pickle, storages);
 }

@@ -21,8 +21,8 @@ namespace smp::checkpoint {
 /// all; throws HostError.
 FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
 
-/// Storages that a pickle refers to by number.
-using Storages = std::span<const std::span<const std::byte>>;
+/// Storages that a pickle refers to by number, as bytes.
+using Storages = std::span<const at::Tensor>;
 
 /// Calls `use` with what such a file has of `object`. Throws c10::Error for what none can hold.
 void with_pickled(const c10::IValue& object,

@@ -722,37 +722,29 @@ class CheckpointSave:
         """Whether this rank makes the checkpoint visible: one does in each folder, which is one
         in the job where all hosts see the same folder."""
 
-class FileSnapshot:
-    """The content of a file at one moment; checkpoint/state/file_snapshot.h."""
-    def add_storage(self, bytes: torch.Tensor) -> None:
-        """Copies the bytes of the storage that the pickle calls by the next number."""
-
 class BackgroundSaves:
     """Saves that a thread of the runtime writes and publishes;
     checkpoint/session/background_saves.h."""
     def __init__(self, session: Session, limit: int) -> None: ...
     def add_files(
-        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], manifest: str
+        self, save: CheckpointSave, files: collections.abc.Sequence[FileContent], manifest: str
     ) -> None:
         """Writes the files, which become files of the root of ``save``."""
     def add_folder(
-        self, save: CheckpointSave, files: collections.abc.Sequence[FileSnapshot], kept: int | None
+        self, save: CheckpointSave, files: collections.abc.Sequence[FileContent], kept: int | None
     ) -> None:
         """Writes the files into the folder of ``save``, which becomes the checkpoint."""
     def add_in_memory(
         self,
         save: CheckpointSave,
-        files: collections.abc.Sequence[FileSnapshot],
+        files: collections.abc.Sequence[FileContent],
         memory: MemoryCheckpoints,
     ) -> None:
         """Writes the files into the folder of ``save``, which becomes a checkpoint of ``memory``."""
-    def archive(self, name: str, pickle: bytes) -> FileSnapshot:
-        """A file of torch.save, whose storages follow."""
     def await_room(self) -> None:
         """Blocks until another save may begin. Raises what an earlier one failed with."""
     def close(self) -> None:
         """Gives up what is not published."""
-    def text(self, name: str, text: str | bytes) -> FileSnapshot: ...
     def wait(self) -> None:
         """Blocks until all are published. Raises what one failed with."""
     @property
@@ -760,6 +752,19 @@ class BackgroundSaves:
     @property
     def memory_bytes(self) -> int:
         """Bytes of all copies, and of those that are kept for the next."""
+
+class FileContent:
+    """The content of a file: as it was at one moment, or as it is when it is written;
+    checkpoint/state/file_content.h."""
+    @staticmethod
+    def archive(name: str, pickle: bytes, saves: BackgroundSaves | None = None) -> FileContent:
+        """A file of torch.save. Its storages follow: copied where it is for ``saves``, else
+        referred to."""
+    @staticmethod
+    def text(name: str, text: str | bytes) -> FileContent: ...
+    def add_storage(self, bytes: torch.Tensor) -> None:
+        """The bytes of the storage that the pickle calls by the next number."""
+    def write(self, folder: str | os.PathLike[str]) -> FileDigest: ...
 
 class MemoryCheckpoints:
     """Checkpoints in the memory of the job's hosts; checkpoint/session/memory_checkpoints.h."""

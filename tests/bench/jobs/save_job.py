@@ -62,12 +62,12 @@ class Job:
         return [*self.model.parameters(), *(value for one in inner for value in one.values())]
 
     def steps_beside(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Times steps that end before ``is_done``."""
+        """Times steps that end before ``is_done``, and the first one in any case."""
         times = []
         while True:
             begin = time.perf_counter()
             self.step()
-            if is_done():
+            if times and is_done():
                 break
             times.append(time.perf_counter() - begin)
         SECONDS.setdefault(name, []).extend(times)

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/checkpoint/state/file_snapshot.h"
+#include "smp_runtime/checkpoint/state/file_content.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/checkpoint/full_disk.h"
 #include "tests/unit/checkpoint/pickle_builder.h"
@@ -86,17 +86,41 @@ TEST(Objects, AFullDiskIsAnErrorAndLeavesNothing) {
   EXPECT_TRUE(folder.files().empty());
 }
 
-TEST(FileSnapshot, HoldsWhatWasThere) {
+TEST(FileContent, WithoutMemoryHoldsWhatIsThere) {
+  const ScratchFolder folder;
+  const std::size_t bytes = (std::size_t{3} << 20) + 5;  // long, and of no whole block
+  std::string several = "](";
+  std::vector<at::Tensor> values;
+  for (const int number : {0, 1, 2}) {
+    several += tensor(
+        {.sizes = {bytes}, .storage_text = storage(bytes, std::to_string(number), "ByteStorage")});
+    values.push_back(at::full({static_cast<std::int64_t>(bytes)}, number, at::kByte));
+  }
+  const auto content = FileContent::archive("file", pickle(several + "e"), nullptr);
+  for (const at::Tensor& value : values) content->add_storage(value);
+  for (at::Tensor& value : values) value.add_(5);
+
+  const FileDigest digest = content->write(folder.path());
+
+  EXPECT_EQ(digest, digest_of(folder.path() / "file"));
+
+  const c10::IValue read = read_object(folder.path() / "file");
+  for (const std::size_t number : {0, 1, 2}) {
+    EXPECT_TRUE(at::equal(read.toListRef()[number].toTensor(), values[number]));
+  }
+}
+
+TEST(FileContent, HoldsWhatWasThere) {
   const ScratchFolder folder;
   const auto memory = std::make_shared<SnapshotMemory>();
   at::Tensor values = at::full({4}, 1, at::kByte);
   {
-    FileSnapshot snapshot("file", pickle(tensor({.storage_text = storage(4, "0", "ByteStorage")})),
-                          memory);
-    snapshot.add_storage(values);
+    const auto snapshot = FileContent::archive(
+        "file", pickle(tensor({.storage_text = storage(4, "0", "ByteStorage")})), memory);
+    snapshot->add_storage(values);
     values.fill_(2);
-    snapshot.wait();
-    EXPECT_EQ(snapshot.write(folder.path()).name, "file");
+    snapshot->wait();
+    EXPECT_EQ(snapshot->write(folder.path()).name, "file");
     EXPECT_EQ(memory->bytes(), 4);
   }
   EXPECT_TRUE(

@@ -18,6 +18,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel import __version__
+from smdistributed.modelparallel.torch._checkpoint.file_contents import archive_of
 from smdistributed.modelparallel.torch._files.harmless_classes import harmless_allowed
 from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPError
@@ -165,7 +166,7 @@ class WrittenFiles:
         self._save = save
 
     def write(self, name: str, obj: Any) -> None:
-        self._save.add(write_object(self._save.folder / name, obj))
+        self._save.add(archive_of(name, obj).write(self._save.folder))
 
     def write_text(self, name: str, text: str | bytes) -> None:
         self._save.add(_runtime.write_file(self._save.folder / name, text))
