@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "smp_runtime/checkpoint/block_reader.h"
 #include "smp_runtime/checkpoint/crc32c.h"
 #include "smp_runtime/core/error.h"
 

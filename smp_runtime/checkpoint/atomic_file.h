@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "smp_runtime/checkpoint/block_writer.h"
+#include "smp_runtime/checkpoint/file_blocks.h"
 #include "smp_runtime/core/file.h"
 
 namespace smp::checkpoint {

@@ -4,7 +4,7 @@
 //
 // Design: a call to a module of another rank sends a request and pauses its microbatch; the rank
 // goes on with another one (arXiv:2111.05972). CallData is opaque here: the Executor knows what it
-// means.
+// means. Calls and their replies are in server_calls.cc, failures in server_failure.cc.
 #pragma once
 
 #include <chrono>

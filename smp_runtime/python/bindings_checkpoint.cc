@@ -172,10 +172,9 @@ void bind_checkpoint(py::module_& module) {
       "checkpoint/state/file_content.h.")
       .def_static(
           "archive",
-          [](std::string name, const py::bytes& pickle,
-             const std::optional<const BackgroundSaves*> saves) {
+          [](std::string name, const py::bytes& pickle, const BackgroundSaves* saves) {
             return FileContent::archive(std::move(name), std::string(pickle),
-                                        saves ? (*saves)->memory() : nullptr);
+                                        saves == nullptr ? nullptr : saves->memory());
           },
           py::arg("name"), py::arg("pickle"), py::arg("saves") = py::none(),
           "A file of torch.save. Its storages follow: copied where it is for ``saves``, else\n"

@@ -33,7 +33,8 @@ struct GroupRequest {
   std::string description;  ///< "ranks 0, 2, 4", for errors
   std::chrono::milliseconds timeout;
 };
-/// Makes a c10d group; collective over its ranks, which all have come.
+/// Makes a c10d group; collective over its ranks, which all have come. What makes them knows the
+/// backends: make_group() of _ranks/groups.py in Python, group_maker() of api/session.cc in C++.
 using MakeGroup = std::function<GroupPtr(const GroupRequest&)>;
 
 /// Groups with the same ranks and purpose share one c10d group, which is made on first use by its

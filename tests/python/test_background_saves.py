@@ -105,6 +105,19 @@ def test_it_holds_the_state_of_its_moment(job: Any, tmp_path: Path) -> None:
     smp.verify_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_memory_of_two_types_is_refused(smp: ModuleType, tmp_path: Path, blocking: bool) -> None:
+    """As by torch.save: torch.load of 2.11 reads the second tensor as one of the first's type."""
+    module = nn.Linear(2, 2)
+    module.register_buffer("bits", module.weight.detach().view(torch.int32))
+    smp.DistributedModel(module)
+
+    with pytest.raises(SMPCheckpointError, match=r"float32 and torch\.int32 share memory"):
+        smp.save_checkpoint(str(tmp_path), "a", blocking=blocking)
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_whole_model_may_be_written_later(job: Any, tmp_path: Path) -> None:
     smp, model, optimizer = job
     expected = {name: value.clone() for name, value in model.state_dict().items()}

@@ -18,11 +18,17 @@ ENDS = {
     "passed_on()": 3,
     "inside_another()": 6,
     "try: sys.exit(8)\nexcept SystemExit: sys.exit(0)": 0,
+    "try: sys.exit(9)\nexcept SystemExit: raise SystemExit(0)": 0,
+    "kept()": 0,
+    "kept(raises=True)": 10,
+    "atexit.register(gc.collect); asyncio.run(in_a_task())": 11,
+    "_thread.start_new_thread(sys.exit, (12,)); time.sleep(0.2)": 0,
+    "changed()": 13,
 }
 
 # Each end is that of a process of its own, forked where the interpreter's own call is the only one.
 SCRIPT = """
-import atexit, json, os, sys, threading
+import _thread, asyncio, atexit, gc, json, os, sys, threading, time
 from smdistributed.modelparallel.torch._ranks import process_exit
 
 def caught():
@@ -50,6 +56,25 @@ def inside_another():
         sys.exit(5)
     finally:
         sys.exit(6)
+
+def kept(raises=False):
+    global result
+    try:
+        sys.exit(10)
+    except SystemExit as error:
+        result = error
+        if raises:
+            raise
+
+async def in_a_task():
+    sys.exit(11)
+
+def changed():
+    try:
+        sys.exit(1)
+    except SystemExit as error:
+        error.code = 13
+        raise
 
 def tell():
     print("code", process_exit.failure_code(), flush=True)

@@ -3,9 +3,10 @@
 // or the others would wait for it.
 #pragma once
 
-#include <filesystem>
 #include <functional>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "smp_runtime/core/error.h"
@@ -18,7 +19,8 @@ class CheckpointError : public HostError {
   using HostError::HostError;
 };
 
-/// Returns what `act` does; errors of it that blame files or their folder become CheckpointErrors.
+/// Returns what `act` does; what it throws of files, their folder, or for want of threads or memory
+/// becomes a CheckpointError.
 template <typename Act>
 auto with_files(const Act& act) {
   try {
@@ -27,8 +29,10 @@ auto with_files(const Act& act) {
     throw;
   } catch (const Error& error) {
     throw CheckpointError("{}", error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
+  } catch (const std::system_error& error) {  // of the file system, or for want of a thread
     throw CheckpointError("{}", error.what());
+  } catch (const std::bad_alloc&) {
+    throw CheckpointError("there is no memory left on this host");
   }
 }
 

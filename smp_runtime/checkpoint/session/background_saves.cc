@@ -12,8 +12,8 @@
 namespace smp::checkpoint {
 namespace {
 
-/// A tenth of what a thread of the job gets where all processors are busy: enough to come to an
-/// end.
+/// The lowest priority: where all processors are busy it gets what the job's threads leave, and at
+/// least 1.5 % of one, until somebody waits for the save.
 constexpr int kNice = 19;
 
 }  // namespace
@@ -65,12 +65,12 @@ void BackgroundSaves::add(std::shared_ptr<CheckpointSave> save,
   save->meet_by([this](const std::string& what, const std::string& text) {
     return shared_->rounds->all_gather(what, text);
   });
+  if (!shared_->thread.joinable()) shared_->thread = std::thread([this] { run(); });
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->jobs.push_back({std::move(save), std::move(files), std::move(publish)});
   }
   shared_->changed.notify_all();
-  if (!shared_->thread.joinable()) shared_->thread = std::thread([this] { run(); });
 }
 
 void BackgroundSaves::run() {

@@ -18,6 +18,8 @@ namespace {
 
 /// Smaller ones cost less than a thread that writes them.
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+/// Where a thread cannot be had the work is done by whoever waits for it.
+constexpr auto kThread = std::launch::async | std::launch::deferred;
 
 /// Takes the bytes of an archive for a file. A long storage is written beside the checksum that the
 /// archive makes of the next one.
@@ -47,11 +49,11 @@ class ArchiveStream {
 
  private:
   void take(std::span<const std::byte> bytes) {
-    if (bytes.size() >= kLongBytes && bytes.data() == storage_.const_data_ptr()) {
+    if (storage_.defined() && bytes.size() >= kLongBytes &&
+        bytes.data() == storage_.const_data_ptr()) {
       settle();
-      writing_ =
-          std::async(std::launch::async,
-                     [this, bytes, storage = std::exchange(storage_, {})] { file_.write(bytes); });
+      writing_ = std::async(
+          kThread, [this, bytes, storage = std::exchange(storage_, {})] { file_.write(bytes); });
     } else if (writing_.valid() && behind_.size() + bytes.size() < kLongBytes) {
       behind_.insert(behind_.end(), bytes.begin(), bytes.end());
     } else {
@@ -91,10 +93,10 @@ FileDigest write_archive(const std::filesystem::path& path, std::string_view pic
       archive.writeRecord(fmt::format("data/{}", number++), bytes.const_data_ptr(), bytes.nbytes());
     }
     archive.writeEndOfFile();
+    stream.finish();
   } catch (const c10::Error& error) {
     throw HostError("cannot write {}: {}", path.string(), error.what_without_backtrace());
   }
-  stream.finish();
   return file.commit();
 }
 

@@ -2,7 +2,6 @@
 #include "smp_runtime/checkpoint/state/file_content.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -41,13 +40,8 @@ void FileContent::add_storage(const at::Tensor& bytes) {
   const bool is_here = bytes.device().is_cpu();
   storages_.push_back(memory_->take(bytes.numel(), !is_here));
   const at::Tensor& copy = storages_.back().bytes();
-  if (is_here) {
-    if (bytes.numel() > 0) {
-      std::memcpy(copy.mutable_data_ptr(), bytes.const_data_ptr(), bytes.nbytes());
-    }
-    return;
-  }
   copy.copy_(bytes, /*non_blocking=*/true);
+  if (is_here) return;
   if (std::ranges::find(devices_, bytes.device()) == devices_.end()) {
     devices_.push_back(bytes.device());
   }
@@ -55,6 +49,7 @@ void FileContent::add_storage(const at::Tensor& bytes) {
 
 std::shared_ptr<FileContent> FileContent::of_object(std::string name, const c10::IValue& object,
                                                     std::shared_ptr<SnapshotMemory> memory) {
+  SMP_CHECK(memory != nullptr, "the storages of {} go when it is pickled", name);
   try {
     std::shared_ptr<FileContent> file;
     with_pickled(object, [&](std::string_view pickle, Storages storages) {
@@ -76,6 +71,7 @@ void FileContent::wait() {
 }
 
 FileDigest FileContent::write(const std::filesystem::path& folder) const {
+  SMP_CHECK(devices_.empty(), "copies for {} are under way", name_);
   if (!is_archive_) return write_file(folder / name_, text_);
   std::vector<at::Tensor> storages;
   for (const SnapshotMemory::Block& block : storages_) storages.push_back(block.bytes());

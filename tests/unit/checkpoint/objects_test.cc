@@ -86,6 +86,20 @@ TEST(Objects, AFullDiskIsAnErrorAndLeavesNothing) {
   EXPECT_TRUE(folder.files().empty());
 }
 
+TEST(Objects, TextsMayBeLong) {
+  const ScratchFolder folder;
+  const std::string text(std::size_t{3} << 20, 'x');
+  const at::Tensor first = at::full({1 << 20}, 1.0F), second = at::full({1 << 20}, 2.0F);
+  ObjectBuilder object;
+  object.set("text", text).set("first", first).set("second", second);
+
+  write_object(folder.path() / "file", object.built());
+
+  const auto read = read_object(folder.path() / "file").toGenericDict();
+  EXPECT_TRUE(read.at("text").toStringRef() == text);
+  EXPECT_TRUE(at::equal(read.at("second").toTensor(), second));
+}
+
 TEST(FileContent, WithoutMemoryHoldsWhatIsThere) {
   const ScratchFolder folder;
   const std::size_t bytes = (std::size_t{3} << 20) + 5;  // long, and of no whole block

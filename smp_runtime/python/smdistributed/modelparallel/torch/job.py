@@ -31,7 +31,6 @@ from smdistributed.modelparallel.torch._ranks.groups import (
 from smdistributed.modelparallel.torch._ranks.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.exceptions import (
     SMPConfigError,
-    SMPError,
     SMPValidationError,
 )
 from smdistributed.modelparallel.torch.state_mod import state
@@ -134,7 +133,7 @@ def shutdown() -> None:
 def _shutdown_at_exit() -> None:
     try:
         shutdown()
-    except SMPError:
+    except Exception:
         traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as files of torch.save that the runtime writes in C++: torch.save makes checksums and
-writes by turns, where one goes beside the other, and holds the interpreter."""
+"""Objects as files that ``torch.load`` reads, written by the runtime in C++: torch.save makes
+checksums and writes by turns, where one goes beside the other, and holds the interpreter."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PROTOCOL = 2  # torch.save's
 def archive_of(
     name: str, obj: Any, saves: _runtime.BackgroundSaves | None = None
 ) -> _runtime.FileContent:
-    """The file that ``torch.save(obj)`` would write, to be written now, or by ``saves`` with what
-    the tensors hold now. Raises SMPCheckpointError for what cannot be written."""
+    """A file of ``obj`` for ``torch.load``, to be written at once, or by ``saves`` with what the
+    tensors hold now. Raises SMPCheckpointError for what ``torch.save`` does not write either."""
     text = io.BytesIO()
     pickler = _Pickler(text)
     try:
@@ -43,6 +43,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, _PROTOCOL)
         self.storages: dict[int, torch.UntypedStorage] = {}
         self._numbers: dict[int, str] = {}
+        self._types: dict[int, torch.dtype] = {}  # by address
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, torch.storage.TypedStorage):
@@ -55,6 +56,12 @@ class _Pickler(pickle.Pickler):
             return None
         if storage.device.type == "meta":
             raise SMPCheckpointError("a tensor on the device meta has no values")
+        dtype = obj.dtype if isinstance(obj, torch.storage.TypedStorage) else torch.uint8
+        if storage.data_ptr() and self._types.setdefault(storage.data_ptr(), dtype) != dtype:
+            raise SMPCheckpointError(
+                f"tensors of the types {self._types[storage.data_ptr()]} and {dtype} share memory, "
+                "and some versions of torch.load read all of it as the first; save a copy of one"
+            )
         self.storages.setdefault(storage._cdata, storage)  # alive as long as its number counts
         number = self._numbers.setdefault(storage._cdata, str(len(self._numbers)))
         return "storage", kind, number, location_tag(storage), elements

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -98,10 +97,8 @@ class PartialCheckpoint:
                 f"are {', '.join(there[:8]) or 'no files'}"
             )
         is_verified = self._verify(path)
-        content = read_object(path, weights_only=self._weights_only, map_location="cpu",
-                              mmap=mmap or is_verified)  # fmt: skip
-        # What is copied out of the file's pages is not compared a second time, record by record.
-        return copy.deepcopy(content) if is_verified and not mmap else content
+        return read_object(path, weights_only=self._weights_only, map_location="cpu",
+                           mmap=mmap or is_verified, copies=is_verified and not mmap)  # fmt: skip
 
     def partition_json(self) -> str:
         """The partition decision; empty where the folder has none."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of ``torch.save``, alone or within a longer one: a zip archive of records with checksums,
-of which one is a pickle."""
+"""Looks into a file of ``torch.save`` without unpickling it: alone or within a longer one, a zip
+archive of records with checksums, of which one is a pickle."""
 
 from __future__ import annotations
 

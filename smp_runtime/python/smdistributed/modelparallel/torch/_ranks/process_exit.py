@@ -12,9 +12,10 @@ import contextlib
 import functools
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -25,26 +26,35 @@ from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SM
 #: [s] For the rank that failed first to end. Where a launcher sees that it has, it ends this one.
 _GIVEN_WAY, _LOOK = 10.0, 0.2
 
-_codes: dict[int, int] = {}  # exit codes given to sys.exit and not caught, by id of _Exit
+_codes: list[int] = []  # exit codes given to sys.exit that end the program
 _ended_well: list[Callable[[], bool]] = []  # by job, the last one at the end
 
 
-class _Exit:
-    """Lives in the traceback of what ``sys.exit`` raised. It dies with no caller where that ended
-    the program; where a caller runs on, that caller, or the end of another thread, has caught it.
-    """
+_status: Any = vars(SystemExit)["code"]
 
-    def __init__(self, status: object) -> None:
-        # As the interpreter does: nothing is success, a text is printed and counts as 1.
-        _codes[id(self)] = 0 if status is None else int(status) if isinstance(status, int) else 1
 
-    def __del__(
-        self,
-        frame: Callable[[], FrameType] = sys._getframe,  # the module may be gone by then
-        codes: dict[int, int] = _codes,
-    ) -> None:
-        if frame().f_back is not None:
-            codes.pop(id(self), None)
+class _Exit(SystemExit):
+    """Raised by ``sys.exit``. Where it ends the program the interpreter reads ``code``, and nothing
+    calls the interpreter; who catches it is a caller."""
+
+    @property
+    def code(self) -> Any:
+        status = _status.__get__(self)
+        if sys._getframe().f_back is None:
+            _codes.append(_exit_code(status))
+        return status
+
+    @code.setter
+    def code(self, status: Any) -> None:
+        _status.__set__(self, status)
+
+
+_Exit.__name__ = _Exit.__qualname__ = "SystemExit"
+
+
+def _exit_code(status: Any) -> int:
+    """As the interpreter does: nothing is success, a text is printed and counts as 1."""
+    return 0 if status is None else int(status) if isinstance(status, int) else 1
 
 
 def watch(some_rank_ended_well: Callable[[], bool]) -> None:
@@ -58,7 +68,8 @@ def watch(some_rank_ended_well: Callable[[], bool]) -> None:
 
     @functools.wraps(plain_exit)
     def remembering(status: Any = None, /) -> NoReturn:
-        _exit = _Exit(status)
+        if threading.current_thread() is threading.main_thread():
+            raise _Exit(status)
         plain_exit(status)
 
     @functools.wraps(plain_hook)
@@ -102,4 +113,7 @@ def failure_code() -> int:
     """The exit code of a process that is failing, 0 for one that is not."""
     if getattr(sys, "last_value", None) is not None:
         return 1
-    return next(reversed(_codes.values()), 0)
+    on_its_way = sys.exc_info()[1]
+    if isinstance(on_its_way, SystemExit):
+        return _exit_code(on_its_way.code)
+    return _codes[-1] if _codes else 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/checkpoint/block_writer.h"
+#include "smp_runtime/checkpoint/file_blocks.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -73,15 +73,29 @@ TEST(BlockWriter, FailsForEverWhereTheDiskIsFull) {
   const ScratchFolder folder;
   for (const std::size_t room : {kBlock / 2, kBlock, kBlock + 100, 2 * kBlock + 4096}) {
     const FileDescriptor file = open_new(folder.path() / std::to_string(room));
-    const FullDisk full(room);
     BlockWriter writer(file.get());
+    {
+      const FullDisk full(room);
+      EXPECT_EQ(write_in_pieces(writer, content(5 * kBlock), 1'000'003), EFBIG) << room;
+    }
 
-    EXPECT_EQ(write_in_pieces(writer, content(5 * kBlock), 1'000'003), EFBIG) << room;
-
-    const std::string more = "more";
-    EXPECT_EQ(write_in_pieces(writer, more, 4), EFBIG) << room;
+    EXPECT_EQ(write_in_pieces(writer, "more", 4), EFBIG) << room;
+    EXPECT_EQ(writer.finish(), EFBIG) << room;
     EXPECT_EQ(std::filesystem::file_size(folder.path() / std::to_string(room)), room);
   }
+}
+
+TEST(BlockWriter, FailsForEverWhereTheLastBlockHasNoRoom) {
+  const ScratchFolder folder;
+  const FileDescriptor file = open_new(folder.path() / "file");
+  const std::string text = content(kBlock + 5000);
+  BlockWriter writer(file.get());
+  EXPECT_EQ(writer.write(std::as_bytes(std::span(text))), 0);
+  {
+    const FullDisk full(kBlock + 100);
+    EXPECT_EQ(writer.finish(), EFBIG);
+  }
+  EXPECT_EQ(writer.finish(), EFBIG);
 }
 
 TEST(BlockWriter, MayBeLeftInTheMiddle) {
@@ -89,6 +103,31 @@ TEST(BlockWriter, MayBeLeftInTheMiddle) {
   const FileDescriptor file = open_new(folder.path() / "left");
   const std::string text = content(2 * kBlock + 7);
   EXPECT_EQ(BlockWriter(file.get()).write(std::as_bytes(std::span(text))), 0);
+}
+
+TEST(ReadBlocks, GivesFilesOfAnyLengthInOrder) {
+  const ScratchFolder folder;
+  constexpr std::size_t kRead = kBlock / 2;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, kBlock - 1, kBlock, kBlock + 1,
+                                  2 * kBlock, 5 * kBlock + 3}) {
+    std::string text(bytes, 'a');
+    for (std::size_t at = 0; at < bytes; at += 1000) text[at] = static_cast<char>(at / kRead);
+    folder.put("file", text);
+    const FileDescriptor file(::open((folder.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
+
+    std::string got;
+    const int code = read_blocks(file.get(), [&](std::span<const std::byte> part) {
+      got.append(reinterpret_cast<const char*>(part.data()), part.size());
+    });
+
+    EXPECT_EQ(code, 0);
+    EXPECT_TRUE(got == text) << bytes;
+  }
+}
+
+TEST(ReadBlocks, TellsWhatCannotBeRead) {
+  const FileDescriptor folder(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_EQ(read_blocks(folder.get(), [](std::span<const std::byte>) {}), EISDIR);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long files, written beside the thread that makes what is in them.
+// Long files a block at a time, read and written beside the thread that has to do with their bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
@@ -12,10 +13,10 @@
 
 namespace smp::checkpoint {
 
-/// Writes a file from its begin, a block at a time from two buffers; on local disks past the
-/// system's cache (O_DIRECT), so that no pages have to be found and filled for what nobody reads
-/// soon, as FastPersist does (Wang et al. 2024, arXiv:2406.13768). One thread at a time.
-/// Members return 0, or the errno of what failed, maybe of an earlier call, and then for ever.
+/// Writes a file from its begin, from two buffers; on local disks past the system's cache
+/// (O_DIRECT), so that no pages have to be found and filled for what nobody reads soon, as
+/// FastPersist does (Wang et al. 2024, arXiv:2406.13768). One thread at a time. Members return 0,
+/// or the errno of what failed, maybe of an earlier call, and then for ever.
 class BlockWriter {
  public:
   /// Of a file that is open, and stays so.
@@ -42,7 +43,7 @@ class BlockWriter {
   bool go_direct(bool is_direct);
 
   const int file_;
-  Block filling_ = make_block();
+  Block filling_;
   std::size_t filled_ = 0;
   Block leaving_;  ///< once a block was full
   int failure_ = 0;
@@ -51,5 +52,12 @@ class BlockWriter {
   off_t end_ = 0;  ///< of what is in the file
   std::future<int> writing_;
 };
+
+/// Calls `take` with what `file`, which is open, holds from its begin on, in order. Meanwhile
+/// threads read what follows: on a local disk two, since one alone is busy with finding pages for
+/// it; else one, in order, as readers ahead of networks expect it. Returns 0, or the errno of what
+/// failed.
+[[nodiscard]] int read_blocks(int file,
+                              const std::function<void(std::span<const std::byte>)>& take);
 
 }  // namespace smp::checkpoint

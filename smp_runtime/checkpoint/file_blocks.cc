@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/checkpoint/block_writer.h"
+#include "smp_runtime/checkpoint/file_blocks.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -15,9 +16,12 @@
 namespace smp::checkpoint {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{8} << 20;
-/// Of memory, offsets and sizes: no disk asks for more.
+constexpr std::size_t kWrittenBytes = std::size_t{8} << 20;
+constexpr std::size_t kReadBytes = std::size_t{4} << 20;
+/// Of memory, offsets and sizes: more than disks ask for, and else the cache takes them.
 constexpr std::size_t kAlignment = 4096;
+/// Where a thread cannot be had the work is done by whoever waits for it.
+constexpr auto kBeside = std::launch::async | std::launch::deferred;
 
 /// True on a disk of this machine. Over a network one block at a time would wait for the way there
 /// and back, and memory has no cache to go past.
@@ -28,6 +32,27 @@ bool is_on_a_disk(int file) {
   return type == EXT4_SUPER_MAGIC || type == XFS_SUPER_MAGIC || type == OVERLAYFS_SUPER_MAGIC;
 }
 
+struct ReadBlock {
+  std::vector<std::byte> bytes;
+  int code = 0;  ///< errno
+};
+
+/// Shorter at the file's end alone.
+ReadBlock read_block(int file, off_t offset, std::vector<std::byte> memory) {
+  memory.resize(kReadBytes);
+  std::size_t filled = 0;
+  while (filled < memory.size()) {
+    const ssize_t got = ::pread(file, memory.data() + filled, memory.size() - filled,
+                                offset + static_cast<off_t>(filled));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {.code = errno};
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  memory.resize(filled);
+  return {.bytes = std::move(memory)};
+}
+
 }  // namespace
 
 BlockWriter::~BlockWriter() {
@@ -35,18 +60,20 @@ BlockWriter::~BlockWriter() {
 }
 
 BlockWriter::Block BlockWriter::make_block() {
-  Block block(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBlockBytes)));
+  Block block(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kWrittenBytes)));
   if (!block) throw std::bad_alloc();
   return block;
 }
 
 int BlockWriter::write(std::span<const std::byte> bytes) {
+  if (failure_ != 0) return failure_;
+  if (!filling_) filling_ = make_block();
   while (!bytes.empty()) {
-    const auto part = bytes.first(std::min(bytes.size(), kBlockBytes - filled_));
+    const auto part = bytes.first(std::min(bytes.size(), kWrittenBytes - filled_));
     bytes = bytes.subspan(part.size());
     std::memcpy(filling_.get() + filled_, part.data(), part.size());
     filled_ += part.size();
-    if (filled_ < kBlockBytes) continue;
+    if (filled_ < kWrittenBytes) continue;
     if (const int code = begin_block()) return code;
   }
   return 0;
@@ -61,8 +88,7 @@ int BlockWriter::begin_block() {
   }
   std::swap(filling_, leaving_);
   filled_ = 0;
-  writing_ = std::async(std::launch::async,
-                        [this] { return put(std::span(leaving_.get(), kBlockBytes)); });
+  writing_ = std::async(kBeside, [this] { return put(std::span(leaving_.get(), kWrittenBytes)); });
   return 0;
 }
 
@@ -84,7 +110,9 @@ int BlockWriter::put(std::span<const std::byte> bytes) {
     if (is_direct_ && !bytes.empty() && !go_direct(false)) return errno;
   }
   // The disk works beside the processor, not all of it in the end. What fails is said by fsync.
-  if (!is_direct_) ::sync_file_range(file_, begin, end_ - begin, SYNC_FILE_RANGE_WRITE);
+  if (!is_direct_ && end_ > begin) {
+    ::sync_file_range(file_, begin, end_ - begin, SYNC_FILE_RANGE_WRITE);
+  }
   return 0;
 }
 
@@ -99,8 +127,31 @@ bool BlockWriter::go_direct(bool is_direct) {
 
 int BlockWriter::finish() {
   if (const int code = await_block()) return code;
-  if (is_direct_ && !go_direct(false)) return errno;
-  return put(std::span(filling_.get(), std::exchange(filled_, 0)));
+  if (is_direct_ && !go_direct(false)) return failure_ = errno;
+  return failure_ = put(std::span(filling_.get(), std::exchange(filled_, 0)));
+}
+
+int read_blocks(int file, const std::function<void(std::span<const std::byte>)>& take) {
+  ReadBlock block = read_block(file, 0, {});
+  std::vector<std::future<ReadBlock>> coming(is_on_a_disk(file) ? 2 : 1);
+  off_t asked = kReadBytes;
+  const auto ask = [&](std::future<ReadBlock>& one, std::vector<std::byte> memory) {
+    one = std::async(kBeside, read_block, file, asked, std::move(memory));
+    asked += kReadBytes;
+  };
+  for (std::size_t number = 0;; ++number) {
+    if (block.code != 0) return block.code;
+    const bool is_last = block.bytes.size() < kReadBytes;
+    if (number == 0 && !is_last) {
+      for (auto& one : coming) ask(one, {});
+    }
+    take(block.bytes);
+    if (is_last) return 0;
+    std::future<ReadBlock>& next = coming[number % coming.size()];
+    std::vector<std::byte> memory = std::move(block.bytes);
+    block = next.get();
+    ask(next, std::move(memory));
+  }
 }
 
 }  // namespace smp::checkpoint
