@@ -172,9 +172,10 @@ void bind_checkpoint(py::module_& module) {
       "checkpoint/state/file_content.h.")
       .def_static(
           "archive",
-          [](std::string name, const py::bytes& pickle, const BackgroundSaves* saves) {
+          [](std::string name, const py::bytes& pickle,
+             const std::optional<const BackgroundSaves*> saves) {  // its signature has None then
             return FileContent::archive(std::move(name), std::string(pickle),
-                                        saves == nullptr ? nullptr : saves->memory());
+                                        saves ? (*saves)->memory() : nullptr);
           },
           py::arg("name"), py::arg("pickle"), py::arg("saves") = py::none(),
           "A file of torch.save. Its storages follow: copied where it is for ``saves``, else\n"

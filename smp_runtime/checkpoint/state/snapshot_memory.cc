@@ -1,27 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/state/snapshot_memory.h"
 
-#include <cstdint>
-
 #include <ATen/ops/empty.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace smp::checkpoint {
-namespace {
-
-/// Memory that is new is found a page at a time, which takes longer than a copy. Systems without
-/// huge pages go on with theirs.
-void ask_for_huge_pages(const at::Tensor& block) {
-  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(block.data_ptr());
-  const std::uintptr_t first = (begin + page - 1) / page * page;
-  const std::uintptr_t end = (begin + block.nbytes()) / page * page;
-  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
-}
-
-}  // namespace
-
 SnapshotMemory::Block::~Block() {
   if (memory_) memory_->give_back(std::move(bytes_));
 }
@@ -36,9 +18,8 @@ SnapshotMemory::Block SnapshotMemory::take(std::int64_t bytes, bool pinned) {
     }
     bytes_ += bytes;
   }
-  at::Tensor block = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned));
-  if (!pinned) ask_for_huge_pages(block);
-  return {std::move(block), shared_from_this()};
+  return {at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned)),
+          shared_from_this()};
 }
 
 void SnapshotMemory::give_back(at::Tensor block) {

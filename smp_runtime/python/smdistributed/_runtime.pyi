@@ -757,7 +757,7 @@ class FileContent:
     """The content of a file: as it was at one moment, or as it is when it is written;
     checkpoint/state/file_content.h."""
     @staticmethod
-    def archive(name: str, pickle: bytes, saves: BackgroundSaves = None) -> FileContent:
+    def archive(name: str, pickle: bytes, saves: BackgroundSaves | None = None) -> FileContent:
         """A file of torch.save. Its storages follow: copied where it is for ``saves``, else
         referred to."""
     @staticmethod

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,23 @@ class PartialCheckpoint:
                 f"{name} is missing in {self.folder}, a checkpoint of {self.pp} partitions; there "
                 f"are {', '.join(there[:8]) or 'no files'}"
             )
-        is_verified = self._verify(path)
-        return read_object(path, weights_only=self._weights_only, map_location="cpu",
-                           mmap=mmap or is_verified, copies=is_verified and not mmap)  # fmt: skip
+        if not self._has_checksum(path):
+            return self._read(path, mmap=mmap)
+        # What is copied out of the file's pages is not compared a second time, record by record.
+        with ThreadPoolExecutor(1) as beside:
+            verified = beside.submit(self._verify, path)
+            if not self._weights_only:
+                verified.result()  # before code of the file runs
+            try:
+                content = self._read(path, mmap=True, copies=not mmap)
+            finally:
+                verified.result()  # first, since it says what is damaged
+        return content
+
+    def _read(self, path: Path, *, mmap: bool, copies: bool = False) -> Any:
+        return read_object(
+            path, weights_only=self._weights_only, map_location="cpu", mmap=mmap, copies=copies
+        )
 
     def partition_json(self) -> str:
         """The partition decision; empty where the folder has none."""
@@ -117,12 +132,13 @@ class PartialCheckpoint:
         self._verify(path)
         return read_user_content(path, weights_only=self._weights_only)
 
-    def _verify(self, path: Path) -> bool:
-        """Compares a file with its checksum. False if the folder has none of it."""
-        if self._manifest is None or path.name not in self._manifest:
-            return False
-        self._manifest.verify(path)
-        return True
+    def _has_checksum(self, path: Path) -> bool:
+        return self._manifest is not None and path.name in self._manifest
+
+    def _verify(self, path: Path) -> None:
+        """Compares a file with its checksum, if the folder has one of it."""
+        if self._manifest is not None and path.name in self._manifest:
+            self._manifest.verify(path)
 
 
 def open_parts(root: Path, tag: str | None, *, weights_only: bool) -> PartialCheckpoint:

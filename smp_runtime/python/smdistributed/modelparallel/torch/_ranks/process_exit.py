@@ -28,8 +28,6 @@ _GIVEN_WAY, _LOOK = 10.0, 0.2
 
 _codes: list[int] = []  # exit codes given to sys.exit that end the program
 _ended_well: list[Callable[[], bool]] = []  # by job, the last one at the end
-
-
 _status: Any = vars(SystemExit)["code"]
 
 
