@@ -2,17 +2,25 @@
 #include "smp_runtime/transport/byte_channel.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file.h"
 #include "smp_runtime/transport/fabric/fabric_channel.h"
 #include "tests/unit/transport/numbered_bytes.h"
 #include "tests/unit/transport/ring_pair.h"
@@ -218,6 +226,40 @@ TEST(FabricChannelTest, AStrangersPacketIsNotTakenForThePeers) {
   Bytes got(24);
   pair.left->receive_header(got);
   EXPECT_EQ(got, header);
+}
+
+std::ptrdiff_t open_files() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+/// As whoever scans the network for ports does. libfabric took such a connection for one that has
+/// sent nothing yet, and looked at it again without a pause, for ever.
+TEST(FabricChannelTest, ConnectionsOfStrangersAreClosed) {
+  FabricPair pair;
+  sockaddr_in address{};
+  std::memcpy(&address, pair.ends[0].link.address().data(), sizeof(address));
+  const std::ptrdiff_t before = open_files();
+  const auto expect_files = [](std::ptrdiff_t count) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (open_files() != count && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(open_files(), count);
+  };
+
+  for (const std::string_view sent :
+       {"", "short", "a text that is no header of libfabric's at all"}) {
+    {
+      const FileDescriptor stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      ASSERT_EQ(
+          ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+          0);
+      expect_files(before + 2);  // both ends
+      ASSERT_EQ(write_all(stranger.get(), sent), 0);
+    }
+    expect_files(before);
+  }
 }
 
 TEST_P(ByteChannelTest, AbortEndsAReceiveThatWaits) {
