@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains, saves every few updates, and is killed at a random moment of each of its first starts.
-Says how far it had come, and prints a digest of the weights at the end. KILLS in the environment
-says how many starts are killed, KILLED_WITHIN the longest time until then [s]."""
+Says how far it had come, and prints a digest of the weights at the end. In the environment KILLS
+says how many starts are killed, KILLED_WITHIN the longest time until then [s], and UPDATES how many
+updates are made; no start that is killed comes to the end before it is."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
 
-UPDATES, EVERY = 60, 5
+UPDATES, EVERY = int(os.environ["UPDATES"]), 5
 KILLS, LONGEST = int(os.environ["KILLS"]), float(os.environ["KILLED_WITHIN"])
 START = int(os.environ.get("SM_RESTART_COUNT", "0"))
 FOLDER = os.environ["SM_CHECKPOINT_DIR"]
@@ -47,7 +48,10 @@ if (Path(FOLDER) / "newest").exists():
     done = smp.resume_from_checkpoint(FOLDER)["updates"]
 if smp.rank() == 0:
     print(end=f"start {START} goes on at {done}\n", flush=True)
+limit = UPDATES if START >= KILLS else UPDATES * (START + 1) // (KILLS + 1)
 while done < UPDATES:
+    while done >= limit:
+        time.sleep(0.1)
     optimizer.zero_grad()
     torch.manual_seed(100 + done)
     step(torch.randn(4, 8))
