@@ -20,8 +20,6 @@ constexpr std::size_t kWrittenBytes = std::size_t{8} << 20;
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 /// Of memory, offsets and sizes: more than disks ask for, and else the cache takes them.
 constexpr std::size_t kAlignment = 4096;
-/// Where a thread cannot be had the work is done by whoever waits for it.
-constexpr auto kBeside = std::launch::async | std::launch::deferred;
 
 /// True on a disk of this machine. Over a network one block at a time would wait for the way there
 /// and back, and memory has no cache to go past.
@@ -54,10 +52,6 @@ ReadBlock read_block(int file, off_t offset, std::vector<std::byte> memory) {
 }
 
 }  // namespace
-
-BlockWriter::~BlockWriter() {
-  if (writing_.valid()) writing_.wait();
-}
 
 BlockWriter::Block BlockWriter::make_block() {
   Block block(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kWrittenBytes)));

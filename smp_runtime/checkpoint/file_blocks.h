@@ -13,6 +13,9 @@
 
 namespace smp::checkpoint {
 
+/// A thread of its own; where none can be had whoever waits for the work does it.
+inline constexpr auto kBeside = std::launch::async | std::launch::deferred;
+
 /// Writes a file from its begin, from two buffers; on local disks past the system's cache
 /// (O_DIRECT), so that no pages have to be found and filled for what nobody reads soon, as
 /// FastPersist does (Wang et al. 2024, arXiv:2406.13768). One thread at a time. Members return 0,
@@ -21,7 +24,6 @@ class BlockWriter {
  public:
   /// Of a file that is open, and stays so.
   explicit BlockWriter(int file) : file_(file) {}
-  ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
   BlockWriter& operator=(const BlockWriter&) = delete;
 
@@ -49,8 +51,8 @@ class BlockWriter {
   int failure_ = 0;
   // Of the thread that writes `leaving_`, while there is one:
   bool is_direct_ = false;
-  off_t end_ = 0;  ///< of what is in the file
-  std::future<int> writing_;
+  off_t end_ = 0;             ///< of what is in the file
+  std::future<int> writing_;  ///< last: its end waits for that thread
 };
 
 /// Calls `take` with what `file`, which is open, holds from its begin on, in order. Meanwhile

@@ -11,6 +11,7 @@
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 
+#include "smp_runtime/checkpoint/file_blocks.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::checkpoint {
@@ -18,8 +19,6 @@ namespace {
 
 /// Smaller ones cost less than a thread that writes them.
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
-/// Where a thread cannot be had the work is done by whoever waits for it.
-constexpr auto kThread = std::launch::async | std::launch::deferred;
 
 /// Takes the bytes of an archive for a file. A long storage is written beside the checksum that the
 /// archive makes of the next one.
@@ -53,7 +52,7 @@ class ArchiveStream {
         bytes.data() == storage_.const_data_ptr()) {
       settle();
       writing_ = std::async(
-          kThread, [this, bytes, storage = std::exchange(storage_, {})] { file_.write(bytes); });
+          kBeside, [this, bytes, storage = std::exchange(storage_, {})] { file_.write(bytes); });
     } else if (writing_.valid() && behind_.size() + bytes.size() < kLongBytes) {
       behind_.insert(behind_.end(), bytes.begin(), bytes.end());
     } else {

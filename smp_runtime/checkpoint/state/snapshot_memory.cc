@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 namespace smp::checkpoint {
+
 SnapshotMemory::Block::~Block() {
   if (memory_) memory_->give_back(std::move(bytes_));
 }

@@ -97,11 +97,12 @@ class PartialCheckpoint:
                 f"{name} is missing in {self.folder}, a checkpoint of {self.pp} partitions; there "
                 f"are {', '.join(there[:8]) or 'no files'}"
             )
-        if not self._has_checksum(path):
+        manifest = self._manifest_with(path)
+        if manifest is None:
             return self._read(path, mmap=mmap)
         # What is copied out of the file's pages is not compared a second time, record by record.
         with ThreadPoolExecutor(1) as beside:
-            verified = beside.submit(self._verify, path)
+            verified = beside.submit(manifest.verify, path)
             if not self._weights_only:
                 verified.result()  # before code of the file runs
             try:
@@ -132,13 +133,14 @@ class PartialCheckpoint:
         self._verify(path)
         return read_user_content(path, weights_only=self._weights_only)
 
-    def _has_checksum(self, path: Path) -> bool:
-        return self._manifest is not None and path.name in self._manifest
+    def _manifest_with(self, path: Path) -> _runtime.Manifest | None:
+        """The folder's manifest, if it has a checksum of the file."""
+        return self._manifest if self._manifest and path.name in self._manifest else None
 
     def _verify(self, path: Path) -> None:
         """Compares a file with its checksum, if the folder has one of it."""
-        if self._manifest is not None and path.name in self._manifest:
-            self._manifest.verify(path)
+        if manifest := self._manifest_with(path):
+            manifest.verify(path)
 
 
 def open_parts(root: Path, tag: str | None, *, weights_only: bool) -> PartialCheckpoint:
