@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -53,6 +53,7 @@ class Group:
     lowest: bool = False  # priority
     start: float = field(default_factory=time.monotonic)
     processor: float = 0  # [s] that its commands took, with all that they started and waited for
+    failed: list[str] = field(default_factory=list)  # the tests that failed, with what they printed
 
     @property
     def log(self) -> Path:
@@ -131,6 +132,7 @@ class Group:
         report.unlink(missing_ok=True)
         code = self.run(*command)
         count = read_report(report) if report.exists() else Count()
+        self.failed += failures(report) if count.failed else []
         # A runner that dies, or fails outside of any test, has failed all the same.
         if code != 0 and count.failed == 0:
             count.failed = 1
@@ -157,8 +159,20 @@ def read_report(path: Path) -> Count:
     return count
 
 
+def failures(path: Path) -> Iterator[str]:
+    """For each test that failed by a JUnit report its name and the end of what it printed."""
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        for found in (*case.iterfind("failure"), *case.iterfind("error")):
+            said = found.text or case.findtext("system-out") or found.get("message") or ""
+            yield f"{case.get('name')}:\n{last_lines(said, 60)}"
+
+
+def last_lines(text: str, count: int) -> str:
+    return "\n".join(text.splitlines()[-count:])
+
+
 def tail(path: Path, lines: int) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    return last_lines(path.read_text(errors="replace"), lines)
 
 
 def beside(took: float, budget: int | None) -> str:
@@ -187,7 +201,9 @@ def run_group(
     used = f"{group.processor:.0f} s of processor time"
     print(f"\r{name:<12} {text} ({beside(took, budget)}; {used})", flush=True)
     if count.failed:
-        print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
+        end = f"the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}"
+        for text in group.failed[:5] or [end]:
+            print(f"--- {text}\n---")
     return count
 
 

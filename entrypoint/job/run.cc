@@ -242,8 +242,8 @@ bool JobRun::go_on_without_lost(const std::string& reported, std::int64_t restar
   return true;
 }
 
-/// The outcome of the last start of the ranks. An exception that comes twice in a row is the
-/// script's own, and would come again; ranks may be killed as often as it pleases the machine.
+/// The outcome of the last start of the ranks. An exception that comes twice in a row, and not from
+/// another launcher's host, is the script's own; ranks may be killed as often as it happens.
 Outcome JobRun::run_with_restarts() {
   std::string last_exception;
   for (std::int64_t restarts = 0;; ++restarts) {
@@ -271,9 +271,8 @@ Outcome JobRun::run_with_restarts() {
     if (ends) return outcome;
     const Cause cause = find_cause({.status = outcome.status, .is_mpirun = runs_mpirun}, output_);
     const std::string exception(cause.traceback == nullptr ? "" : cause.traceback->exception());
-    // One of several hosts with a launcher each sees errors that another's failure brings.
-    const bool sees_all = runs_mpirun || outline_.runner.hosts.size() == 1;
-    if (sees_all && !exception.empty() && exception == last_exception) {
+    const bool is_alone = runs_mpirun || outline_.runner.hosts.size() == 1;
+    if (is_alone && !exception.empty() && exception == last_exception) {
       SMP_LOG(error, "The script failed twice in a row by one exception and is not started again");
       return outcome;
     }
@@ -284,6 +283,10 @@ Outcome JobRun::run_with_restarts() {
             job_.options.restarts);
     last_exception = exception;
     output_.begin_again();
+    if (outline_.runner.kind == Runner::kTorchrun && !is_alone) {
+      plan_ = plan_next_start(job_, facts_, outline_);
+      outline_ = plan_->outline;  // the runner looks at it
+    }
   }
 }
 

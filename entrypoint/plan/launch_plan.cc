@@ -17,6 +17,7 @@ constexpr std::string_view kModule = "smdistributed.check";
 constexpr std::string_view kOutliers = "outliers";  // --outliers report|fail
 constexpr std::string_view kReport = "report";
 constexpr std::string_view kFail = "fail";
+constexpr const char* kPort = "MASTER_PORT";
 
 PlannedCommand module_command(const JobConfig& job, const HostFacts& facts) {
   const Words argv = make_training_module_command(*job.program.framework_module, facts.python);
@@ -40,8 +41,8 @@ std::string unchecked_warning(const HostFacts& facts) {
       facts.python.empty() ? "there is no Python" : facts.python.string() + " has no torch");
 }
 
-/// A port for the check's own rendezvous, so that a host that is done with it early does not meet
-/// another's when it goes on. Text that is no port stays, for torchrun to refuse.
+/// A port for a rendezvous of its own, so that a host that is done early does not meet another's
+/// check, or last start, when it goes on. Text that is no port stays, for torchrun to refuse.
 std::string port_beside(const std::string& port) {
   constexpr int kLastPort = 65535;
   const auto number = smp::parse_number<int>(port);
@@ -133,7 +134,7 @@ Words notes_of(const JobConfig& job, const LaunchPlan& plan) {
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOutline decided) {
   LaunchPlan plan{.outline = std::move(decided)};
   const JobOutline& outline = plan.outline;
-  const std::string& port = *find_variable(outline.environment.variables, "MASTER_PORT");
+  const std::string& port = *find_variable(outline.environment.variables, kPort);
   if (outline.runner.kind == Runner::kTrainingModule) {
     plan.command = module_command(job, facts);
   } else {
@@ -158,6 +159,13 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOut
 
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts) {
   return make_launch_plan(job, facts, outline_job(job, facts));
+}
+
+LaunchPlan plan_next_start(const JobConfig& job, const HostFacts& facts, JobOutline outline) {
+  auto& variables = outline.environment.variables;
+  const std::string port = port_beside(*find_variable(variables, kPort));
+  for (const char* name : {kPort, "SM_MASTER_PORT"}) set_variable(variables, name, port);
+  return make_launch_plan(job, facts, std::move(outline));
 }
 
 JobConfig make_check_job(JobConfig job) {

@@ -39,6 +39,11 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts, JobOut
 /// The same, outline included.
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts);
 
+/// The plan of the ranks' next start by torchrun on several hosts: they meet at a port beside that
+/// of the last start, so that a host that is early does not join ranks of it which have not ended
+/// elsewhere. Pure.
+LaunchPlan plan_next_start(const JobConfig& job, const HostFacts& facts, JobOutline outline);
+
 /// The job of `train --check`: hosts, processes and network of `job`, with the check in place of
 /// the script, its arguments, its packages and its report. Any outlier fails it.
 JobConfig make_check_job(JobConfig job);

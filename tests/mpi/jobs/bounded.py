@@ -9,7 +9,8 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
 
-FORWARD, STEPS, WIDTH = 0.004, 25, 16
+FORWARD, WIDTH = 0.004, 16
+STEPS = {"memory growth": 250}  # 12 s of layers' sleep: as long as it takes to be sure
 SETTINGS = {
     "partition": {"partitions": 2, "microbatches": 8, "auto_partition": False,
                   "default_partition": 0},
@@ -71,15 +72,13 @@ def main(fault: str) -> None:
     optimizer = smp.DistributedOptimizer(optimizer, **({"static_loss_scale": 1.0} if fp16 else {}))
     batch = torch.ones(16, WIDTH, dtype=torch.float16 if fp16 else torch.float32)
     kept = []
-    seconds = 12 if fault == "memory growth" else 0  # as long as it takes to be sure
-    begin, steps = time.monotonic(), 0
-    while steps < STEPS or time.monotonic() - begin < seconds:
-        steps += 1
+    steps = STEPS.get(fault, 25)
+    for step in range(steps):
         if fault == "data":
             time.sleep(0.03)
         if fault == "memory growth":
             kept.append(torch.ones(500_000))
-        if fault == "failed" and steps == STEPS and smp.rank() == 1:
+        if fault == "failed" and step == steps - 1 and smp.rank() == 1:
             raise ValueError("no more of this")
         optimizer.zero_grad()
         train_step(model, batch, 1e30 if fp16 else 1.0)

@@ -66,6 +66,19 @@ TEST(TorchrunCommand, TheUsersRendezvousWins) {
       {"--master_addr", "10.0.0.9", "--master_port", "12345"}));
 }
 
+TEST(TorchrunCommand, TheNextStartMeetsAtAPortOfItsOwn) {
+  const JobConfig job =
+      a_job().with_hosts({"algo-1", "algo-2"}).with_torchrun(2).with_variable("MASTER_PORT", "400");
+
+  const LaunchPlan second = plan_next_start(job, a_machine(), plan_of(job).outline);
+  const LaunchPlan third = plan_next_start(job, a_machine(), second.outline);
+
+  EXPECT_TRUE(has_sequence(second.command.argv, {"--master_port", "401"}));
+  EXPECT_TRUE(has_sequence(third.command.argv, {"--master_port", "402"}));
+  EXPECT_EQ(value_of(third, "MASTER_PORT"), "402");
+  EXPECT_EQ(value_of(third, "SM_MASTER_PORT"), "402");
+}
+
 TEST(TorchrunCommand, CpusAreSharedAmongTheWorkers) {
   EXPECT_EQ(value_of(plan_of(a_job().with_torchrun(2)), "OMP_NUM_THREADS"), "2");
   EXPECT_EQ(value_of(plan_of(a_job().with_torchrun(2).with_variable("OMP_NUM_THREADS", "3")),
