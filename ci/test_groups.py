@@ -336,9 +336,9 @@ PREPARE: Groups = {"setup": setup, "build": build}
 # Groups that show that this machine runs the product.
 HERE = {
     "lint": one_test("ci/check"),
-    "unit": labelled("unit", CPUS),
+    "unit": labelled("unit", 2 * CPUS),  # some wait for limits to end
     "golden": labelled("golden", CPUS),
-    "launcher": labelled("launcher", CPUS),
+    "launcher": labelled("launcher", CPUS + 1),  # jobs wait for each other
     "mpi": mpi,
     "python": python,
     "examples": examples,

@@ -89,10 +89,9 @@ class GradientReducer::Core {
 
   void average() {
     const at::NoGradGuard no_grad;
-    group_ = c10d::resolve_process_group(options_.group_name);
     progress_ = {};
     const bool armed = std::exchange(armed_, false);
-    if (parameters_.empty() || (group_->getSize() == 1 && !hook_)) return;
+    if (parameters_.empty() || (group()->getSize() == 1 && !hook_)) return;
     if (armed) {
       progress_.early = static_cast<std::int64_t>(next_);
       while (next_ < buckets_.size()) send(next_++);
@@ -128,6 +127,12 @@ class GradientReducer::Core {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
+  /// By its name each time: who holds a group keeps its connections beyond the session, and a rank
+  /// that still waits there is not told that this one has left.
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group() const {
+    return c10d::resolve_process_group(options_.group_name);
+  }
+
   /// A gradient was added to a parameter.
   void note(std::size_t index, const at::Tensor& gradient) {
     if (!gradient.defined()) return;
@@ -144,7 +149,6 @@ class GradientReducer::Core {
     }
     if (counts_[index] != expected_[index]) return;
     --bucket.missing;
-    if (!group_) return;
     // In one order on all ranks, whatever the order in which they are ready.
     for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(next_);
   }
@@ -166,30 +170,30 @@ class GradientReducer::Core {
   /// Divided unless a hook is to see them.
   [[nodiscard]] at::Tensor flattened(const GradientBucket& bucket,
                                      const GradientOf& gradient_of) const {
-    return ddp::flattened(bucket, parameters_, gradient_of, hook_ ? 1 : group_->getSize());
+    return ddp::flattened(bucket, parameters_, gradient_of, hook_ ? 1 : group()->getSize());
   }
 
   void start(GradientBucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
-      bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
+      bucket.work = start_all_reduce(*group(), bucket.flat, c10d::ReduceOp::SUM, advice());
       if (options_.recorder) {
         // By ring arithmetic: each element leaves a rank twice, but for its share.
         const auto bytes = static_cast<std::int64_t>(bucket.flat.nbytes());
         options_.recorder->sent(options_.watch->members(options_.group_name),
-                                2 * bytes / group_->getSize());
+                                2 * bytes / group()->getSize());
       }
       return;
     }
     c10d::GradBucket given = hook_argument(bucket, parameters_, index, count);
     bucket.hooked = hook_->runHook(given);
-    const auto backend = group_->getBackend(bucket.flat.device().type());
+    const auto backend = group()->getBackend(bucket.flat.device().type());
     bucket.work = wait_of(*bucket.hooked, backend->getBackendOptions()->timeout);
   }
 
   void await(c10d::Work& work) {
     const record::Waited waited(options_.recorder.get(), record::Activity::kReduce,
                                 [] { return std::string("averaging gradients"); });
-    session::await(*group_, kAveraging, work, parameters_[0].device().type(), advice(),
+    session::await(*group(), kAveraging, work, parameters_[0].device().type(), advice(),
                    options_.watch.get());
   }
 
@@ -254,7 +258,7 @@ class GradientReducer::Core {
                                : is_late(buckets_[index - parameters_.size()]);
     }
     if (options_.flags_group_name.empty()) {
-      tensor = agreed(*group_, tensor.to(parameters_[0].device())).cpu();
+      tensor = agreed(*group(), tensor.to(parameters_[0].device())).cpu();
     } else {
       tensor = agreed(*c10d::resolve_process_group(options_.flags_group_name), tensor);
     }
@@ -296,11 +300,11 @@ class GradientReducer::Core {
 
   /// All ranks take the order of the first.
   void share(Indices& order) {
-    if (order.empty() || group_->getSize() == 1) return;
+    if (order.empty() || group()->getSize() == 1) return;
     at::Tensor tensor = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
     std::copy(order.begin(), order.end(), tensor.data_ptr<std::int64_t>());
     std::vector<at::Tensor> tensors{tensor.to(parameters_[0].device())};
-    await(*group_->broadcast(tensors));
+    await(*group()->broadcast(tensors));
     tensor = tensors[0].cpu();
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }
@@ -317,10 +321,9 @@ class GradientReducer::Core {
   const std::vector<at::Tensor> parameters_;
   std::vector<torch_compat::NodePtr> accumulators_;
   std::unique_ptr<c10d::CommHookInterface> hook_;
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;  ///< from the first average() on
-  std::vector<GradientBucket> buckets_;           ///< as learned; empty: to be learned
-  std::vector<std::uint32_t> counts_;             ///< gradients in this step
-  std::vector<std::uint32_t> expected_;           ///< gradients in the last step that had any
+  std::vector<GradientBucket> buckets_;  ///< as learned; empty: to be learned
+  std::vector<std::uint32_t> counts_;    ///< gradients in this step
+  std::vector<std::uint32_t> expected_;  ///< gradients in the last step that had any
   std::vector<std::uint64_t> last_seen_;
   std::uint64_t clock_ = 0;
   Indices bucket_of_;

@@ -67,7 +67,6 @@ at::Tensor TensorExchange::move(const Redistribution& redistribution, const at::
     const std::int64_t part = tensor.size(redistribution.dim) / size_;
     return tensor.narrow(redistribution.dim, rank_ * part, part).contiguous();
   }
-  if (!group_name_.empty() && !group_) group_ = c10d::resolve_process_group(group_name_);
   const std::int64_t bytes = tensor_parallel::bytes_sent(
       redistribution, static_cast<std::int64_t>(tensor.nbytes()), size_);
   bytes_sent_ += bytes;
@@ -111,11 +110,15 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
-  const session::WaitingCall call = session::group_call(*group_, kWhat, watch_.get());
-  const auto work = session::translate_c10d_errors(*group_, kWhat, start, kUneven);
+  // By its name each time: who holds a group keeps its connections beyond the session, and a rank
+  // that still waits there is not told that this one has left.
+  const auto group = c10d::resolve_process_group(group_name_);
+  const session::WaitingCall call = session::group_call(*group, kWhat, watch_.get());
+  const auto work = session::translate_c10d_errors(
+      *group, kWhat, [&] { return start(*group); }, kUneven);
   const record::Waited waited(recorder_.get(), record::Activity::kExchange,
                               [] { return std::string("tensor exchange"); });
-  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
+  session::await(*group, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   throttle_.add([over = cuda::StreamEvent::record(tensor.device())] { over.synchronize(); });
 }
@@ -123,38 +126,41 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
 at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {
   std::vector<std::int64_t> sizes = contiguous.sizes().vec();
   sizes.insert(sizes.begin(), size_);
-  if (!group_) return contiguous.unsqueeze(0).expand(sizes).contiguous();
+  if (group_name_.empty()) return contiguous.unsqueeze(0).expand(sizes).contiguous();
   at::Tensor all = at::empty(sizes, contiguous.options());
   at::Tensor output = as_bytes(all);
   at::Tensor input = as_bytes(contiguous);
-  exchange(contiguous, [&] { return torch_compat::all_gather_single(*group_, output, input); });
+  exchange(contiguous,
+           [&](auto& group) { return torch_compat::all_gather_single(group, output, input); });
   return all;
 }
 
 at::Tensor TensorExchange::exchange_rows(const at::Tensor& contiguous) {
-  if (!group_) return contiguous.clone();
+  if (group_name_.empty()) return contiguous.clone();
   at::Tensor came = at::empty_like(contiguous);
   at::Tensor output = as_bytes(came);
   at::Tensor input = as_bytes(contiguous);
-  exchange(contiguous, [&] { return torch_compat::all_to_all_single(*group_, output, input); });
+  exchange(contiguous,
+           [&](auto& group) { return torch_compat::all_to_all_single(group, output, input); });
   return came;
 }
 
 at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
-  if (group_ && !is_on_cpu(contiguous)) {
+  if (!group_name_.empty() && !is_on_cpu(contiguous)) {
     at::Tensor input = contiguous.view({-1});  // gloo refuses rows
     at::Tensor output = at::empty({input.numel() / size_}, contiguous.options());
-    exchange(contiguous,
-             [&] { return torch_compat::reduce_scatter_single(*group_, output, input); });
+    exchange(contiguous, [&](auto& group) {
+      return torch_compat::reduce_scatter_single(group, output, input);
+    });
     return output.view(contiguous.sizes().slice(1));
   }
   return sum_of_rows(exchange_rows(contiguous));
 }
 
 at::Tensor TensorExchange::all_reduce(const at::Tensor& tensor) {
-  if (group_ && !is_on_cpu(tensor)) {
+  if (!group_name_.empty() && !is_on_cpu(tensor)) {
     std::vector<at::Tensor> tensors{tensor.clone()};
-    exchange(tensor, [&] { return group_->allreduce(tensors); });
+    exchange(tensor, [&](auto& group) { return group.allreduce(tensors); });
     return tensors[0];
   }
   if (size_ == 2 || static_cast<std::int64_t>(tensor.nbytes()) <= kSmallBytes) {

@@ -12,10 +12,6 @@
 #include "smp_runtime/tensor_parallel/torch_free/exchange_throttle.h"
 #include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
 
-namespace c10d {
-class ProcessGroup;
-}  // namespace c10d
-
 namespace smp::record {
 class Recorder;
 }  // namespace smp::record
@@ -65,7 +61,6 @@ class TensorExchange {
   at::Tensor all_reduce(const at::Tensor& tensor);
 
   std::string group_name_;
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int size_;
   int rank_;
   ExchangeThrottle throttle_;

@@ -94,6 +94,17 @@ def test_hook_reduces_the_buckets(pool, kind):
             assert sum(count for *_, count in calls) == 3 * len(grads)
 
 
+def test_a_model_that_is_kept_does_not_keep_connections_of_its_session():
+    """Or a rank that waits there in vain would do so for as long as its time limit."""
+    ranks = RankPool(2)
+    try:
+        found = ranks.run("reducer_jobs:threads_of_a_kept_model", config())
+    finally:
+        ranks.close()
+
+    assert all(before > after == 0 for before, after in found), found
+
+
 def test_hook_that_returns_too_little_is_refused(pool):
     errors = pool(2).run("reducer_jobs:broken_hook", config(), fails=True)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import smdistributed.modelparallel.torch as smp
 import torch
 from smdistributed.modelparallel.torch._replicas import replicas
@@ -151,6 +153,19 @@ def hooked(kind: str):
         train_step(model, batch(step, smp.dp_rank(), smp.state.cfg.microbatches), 1, True)
     grads = {n: p.grad for n, p in model.local_named_parameters() if p.grad is not None}
     return grads, calls
+
+
+def threads_of_a_kept_model() -> tuple[int, int]:
+    """The number of gloo's threads in the session and after it, with the model kept."""
+    model = smp.DistributedModel(Chain())
+    train_step(model, batch(0, 0, smp.state.cfg.microbatches), 1, True)
+    before = gloo_threads()
+    smp.shutdown()
+    return before, gloo_threads()
+
+
+def gloo_threads() -> int:
+    return sum("gloo" in name.read_text() for name in Path("/proc/self/task").glob("*/comm"))
 
 
 def broken_hook():
