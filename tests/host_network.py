@@ -27,7 +27,8 @@ BOUND = ["setpriv", "--pdeathsig", "KILL"]
 MOUNTS = f"""
 set -e
 checkout={ROOT}
-# own_tmp FOLDER: it is the host's /tmp; what is tested may lie in the machine's.
+# own_tmp FOLDER: it is the host's /tmp; what is tested may lie in the machine's. So is
+# /dev/shm: Open MPI names segments after host and PID, which hosts of another network have, too.
 own_tmp() {{
   mount --make-rprivate /
   chmod 1777 "$1"
@@ -36,11 +37,11 @@ own_tmp() {{
     mount --rbind "$checkout" "$1/${{checkout#/tmp/}}" ;;
   esac
   mount --rbind "$1" /tmp
+  mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 }}
 # own_folders FOLDER: what programs keep for a machine.
 own_folders() {{
   mkdir -p "$1/tmp" && own_tmp "$1/tmp"
-  mount -t tmpfs -o mode=1777 tmpfs /dev/shm
   mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/sshd
 }}
 # own_names FOLDER NAME: the files of write_etc(), and the host's name.
