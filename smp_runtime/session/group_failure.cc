@@ -98,11 +98,10 @@ std::string advice_on(Uneven batches) {
   return {};
 }
 
-/// The watch's diagnosis, by one of its checks, whose last words are on batches; with the way out
-/// that replicas have.
-void check(DeadlockDetector& watch, void (DeadlockDetector::*by)(), Uneven batches) {
+/// The watch's diagnosis, whose last words are on batches; with the way out that replicas have.
+void check(DeadlockDetector& watch, Uneven batches) {
   try {
-    (watch.*by)();
+    watch.check();
   } catch (const CallMismatch& mismatch) {
     if (batches != Uneven::kMayJoin) throw;
     throw CallMismatch("{}", advised(mismatch.what(), Advice::kFewerBatches));
@@ -199,9 +198,9 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
   const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;
   const auto poll = [&] {
-    if (watch) check(*watch, &DeadlockDetector::check, advice);
+    if (watch) check(*watch, advice);
     if (++checks % kChecksPerPoll == 0 && backend == "gloo" && has_failed(group)) {
-      if (watch) check(*watch, &DeadlockDetector::check_failed, advice);
+      if (watch) watch->check_failed();
       fail_group(group, what, "another rank has seen it fail", advice);
     }
   };
@@ -228,7 +227,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       work.wait();  // it is done: returns, or throws why it failed
     } catch (const std::exception&) {
       tell();
-      if (watch) check(*watch, &DeadlockDetector::check_failed, advice);
+      if (watch) watch->check_failed();
       throw;
     }
   };

@@ -189,13 +189,11 @@ void DeadlockDetector::check() {
 }
 
 void DeadlockDetector::check_failed() {
-  std::string line = line_ ? line_() : std::string();  // without our locks, as in poll()
   {
     const std::lock_guard store_lock(store_mutex_);
     std::unique_lock lock(mutex_);
     if (calls_.empty()) return;
     const Call call = calls_.back();
-    if (!call.told) line_of_call_ = std::move(line);
     lock.unlock();
     const bool is_confirmed = found_.size() > 1 && found_[1] == call.number;
     std::string found =
@@ -203,9 +201,9 @@ void DeadlockDetector::check_failed() {
     try {
       const std::map<int, Wait> waits = waits_around(call);
       const std::vector<int> path = deadlock_of(waits, rank_);
-      const bool is_final =
-          !path.empty() && (waits.at(path.back()).ended || !waits.at(path.back()).mismatch.empty());
-      if (is_final) found = deadlock_text(waits, path);
+      if (!path.empty() && !waits.at(path.back()).mismatch.empty()) {
+        found = deadlock_text(waits, path);
+      }
     } catch (const std::exception&) {  // the store is lost, with rank 0
     }
     lock.lock();

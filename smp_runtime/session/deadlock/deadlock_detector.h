@@ -35,7 +35,7 @@ class DeadlockDetector {
 
   /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
   /// any more. `line`, which may be empty, says where the script is; it is called on the watch's
-  /// own thread, and on that of a call that has failed.
+  /// own thread.
   DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
                    std::function<std::string()> line, Timing timing);
   DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
@@ -68,9 +68,9 @@ class DeadlockDetector {
   /// Throws CallMismatch with the diagnosis, if there is one; no call can be begun any more then,
   /// which those that still wait for this rank are told.
   void check();
-  /// The call that was begun last has failed, perhaps since a rank that it needs has left, at its
-  /// end or told of a mismatch: throws CallMismatch with that, or with what the last polls found.
-  /// Asks the store.
+  /// The call that was begun last has failed, perhaps since a rank that it needs was told of a
+  /// mismatch, and left: throws CallMismatch with what that one was told, or with what the last
+  /// polls found. Asks the store.
   void check_failed();
 
   /// This rank leaves the job: ends the watch, and tells those that still wait for it.
