@@ -7,7 +7,6 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include "smp_runtime/tensor_parallel/torch_free/exchange_throttle.h"
 #include "smp_runtime/tensor_parallel/torch_free/redistribution.h"

@@ -20,13 +20,12 @@ DIES_ONCE = """
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
-# By files: Open MPI may lose what a rank prints just before another is killed.
 MPI_DIES_TWICE = """
-    import os, pathlib, signal
+    import os, signal
     from mpi4py import MPI
     world = MPI.COMM_WORLD
     count = int(os.environ["SM_RESTART_COUNT"])
-    pathlib.Path(os.environ["SM_MODEL_DIR"], f"rank {world.rank} start {count}").touch()
+    print(end=f"rank {world.rank} start {count}\\n", flush=True)
     world.Barrier()
     if world.rank == world.size - 1 - count and count < 2:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -149,7 +148,7 @@ def test_workers_of_torchrun_on_both_hosts_are_started_again(folder):
     assert [result.code for result in results] == [0, 0], results[0].err + results[1].err
     for rank, result in enumerate(results):
         assert f"rank {rank} total 4.0" in result.out
-        assert [f"restart {n} of 2" in result.err for n in (1, 2)] == [True, True]
+        assert "restart 2 of 2" in result.err
         assert result.err.count("started again") == 2
 
 
@@ -161,9 +160,8 @@ def test_ranks_of_both_hosts_are_started_again(folder):
 
     assert (master.code, worker.code) == (0, 0), master.err + worker.err
     for rank in range(4):
-        model = (master, worker)[rank // 2].tree.base / "model"
         for count in range(3):
-            assert (model / f"rank {rank} start {count}").exists()
+            assert f"rank {rank} start {count}" in master.out
     assert "restart 2 of 2" in master.err
     assert master.tree.succeeded
     assert worker.tree.succeeded
