@@ -25,7 +25,6 @@
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"
-#include "entrypoint/plan/smaller_job.h"
 #include "entrypoint/process/launch_folder.h"
 #include "entrypoint/runners/job_runner.h"
 #include "entrypoint/ssh/node_report.h"
@@ -226,7 +225,7 @@ bool JobRun::go_on_without_lost(const std::string& reported, std::int64_t restar
   if (lost.empty() || processes_.stop_signal() != 0) return false;
   const std::string names = fmt::to_string(fmt::join(lost, ", "));
   try {
-    SmallerJob smaller = job_without_hosts(job_, facts_, lost, restarts);
+    SmallerJob smaller = plan_without_hosts(job_, facts_, lost, restarts);
     job_ = std::move(smaller.job);
     outline_ = smaller.plan.outline;  // the runner and the recorder look at it
     plan_ = std::move(smaller.plan);

@@ -3,6 +3,7 @@
 // carried out by job/run.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -43,6 +44,18 @@ LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts);
 /// of the last start, so that a host that is early does not join ranks of it which have not ended
 /// elsewhere. Pure.
 LaunchPlan plan_next_start(const JobConfig& job, const HostFacts& facts, JobOutline outline);
+
+/// A job that goes on without hosts which it has lost.
+struct SmallerJob {
+  JobConfig job;
+  LaunchPlan plan;
+};
+
+/// `job`, whose ranks were started again `restarts` times, without the hosts `lost`, with its code
+/// as it is. Pure. Throws ConfigError, with the reason, where it cannot go on: no restart or too
+/// few hosts are left, or the degrees do not fit them.
+SmallerJob plan_without_hosts(const JobConfig& job, const HostFacts& facts,
+                              const std::vector<std::string>& lost, std::int64_t restarts);
 
 /// The job of `train --check`: hosts, processes and network of `job`, with the check in place of
 /// the script, its arguments, its packages and its report. Any outlier fails it.

@@ -30,6 +30,11 @@ std::vector<std::string> planned_environment(const ProgramEnvironment& plan,
 void save_rank_environment(const std::filesystem::path& folder, const ProgramEnvironment& plan,
                            std::span<const std::string> planned);
 
+/// Takes the hosts of `before` that `now` lacks, both SM_HOSTS, out of the variables of a host that
+/// list hosts, and counts this host's number again. Pure.
+void leave_out_lost_hosts(std::vector<std::string>& environment, std::string_view before,
+                          std::string_view now);
+
 /// The environment of a rank's program: the one that this host's `train` saved, over it the
 /// variables that mpirun brought (`current`), over them those of this host, without the hosts that
 /// the job has lost since. Variables of the ssh session itself do not count. The secret of the job

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/nonce.h"
+#include "smp_runtime/core/job_secret.h"
 
 namespace entrypoint {
 namespace {

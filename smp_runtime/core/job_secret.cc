@@ -14,6 +14,7 @@ namespace smp {
 namespace {
 
 constexpr std::size_t kDrawnBytes = 32;
+constexpr std::size_t kNonceBytes = 16;
 constexpr std::size_t kShortestText = 32;
 
 const unsigned char* bytes_of(MacKey::Field field) {
@@ -27,13 +28,16 @@ std::string hexadecimal(std::span<const std::byte> bytes) {
   return text;
 }
 
+template <std::size_t Size>
+std::string drawn() {
+  std::array<std::byte, Size> bytes{};
+  randombytes_buf(bytes.data(), bytes.size());
+  return hexadecimal(bytes);
+}
+
 }  // namespace
 
-JobSecret JobSecret::draw() {
-  std::array<std::byte, kDrawnBytes> bytes{};
-  randombytes_buf(bytes.data(), bytes.size());
-  return JobSecret(hexadecimal(bytes));
-}
+JobSecret JobSecret::draw() { return JobSecret(drawn<kDrawnBytes>()); }
 
 std::optional<JobSecret> JobSecret::given(const Variables& variables) {
   std::string text = value_or(variables, kSecretVariable);
@@ -95,5 +99,7 @@ std::optional<Mac> parse_mac(std::string_view text) {
   }
   return code;
 }
+
+std::string fresh_nonce() { return drawn<kNonceBytes>(); }
 
 }  // namespace smp

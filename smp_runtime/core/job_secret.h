@@ -67,4 +67,7 @@ class MacKey {
 [[nodiscard]] std::string mac_text(const Mac& code);
 [[nodiscard]] std::optional<Mac> parse_mac(std::string_view text);
 
+/// A number that nobody draws twice: 128 random bits, in hexadecimal.
+[[nodiscard]] std::string fresh_nonce();
+
 }  // namespace smp

@@ -15,8 +15,8 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/core/nonce.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/host_identity.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/host.h"
-#include "smp_runtime/core/nonce.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/text.h"
 
 namespace smp::transport {

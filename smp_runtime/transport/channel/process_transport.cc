@@ -12,7 +12,6 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/job_secret.h"
-#include "smp_runtime/core/nonce.h"
 #include "smp_runtime/transport/channel/peer_queue.h"
 #include "smp_runtime/transport/fabric/fabric_channel.h"
 #include "smp_runtime/transport/inbox.h"

@@ -19,8 +19,8 @@
 #include "smp_runtime/core/callers.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
+#include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/named_thread.h"
-#include "smp_runtime/core/nonce.h"
 
 namespace smp::transport {
 namespace {

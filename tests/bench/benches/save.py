@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of 2 GB of state: how long a save keeps the training waiting, how much slower steps
 are beside it, and what a save that blocks and a load take, against a copy of the state in memory,
-dd with fsync on the same disk, and torch.distributed.checkpoint's asynchronous save."""
+dd on the same disk (writing with fsync, and reading), and torch.distributed.checkpoint's
+asynchronous save."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ GOALS = {
     "save-beside": f"step beside the write: at most {BESIDE:g} times a step without one",
     "save-blocking": f"save that blocks: at most {DISK:g} times dd with fsync of as many bytes",
     "save-load": f"load: at most {DISK:g} times dd with fsync of as many bytes",
+    "save-load-read": f"load: at most {DISK:g} times dd reading as many bytes past the cache",
     "save-dcp": "step beside the write: less than beside DCP's asynchronous save",
 }
 
@@ -35,6 +37,7 @@ def run() -> list[Result]:
         ("save-beside", "step beside ours", "step alone", BESIDE),
         ("save-blocking", "save", "dd", DISK),
         ("save-load", "load", "dd", DISK),
+        ("save-load-read", "load", "dd reading", DISK),
         ("save-dcp", "step beside ours", "step beside DCP", 1.0),
     ]
     return [

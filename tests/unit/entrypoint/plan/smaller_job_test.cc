@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/smaller_job.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/plan/launch_plan.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/entrypoint/plan/launch_plans.h"
 #include "tests/unit/refusal.h"
@@ -24,11 +23,11 @@ JobBuilder three_hosts() {
 }
 
 std::string refusal(const JobConfig& job, std::int64_t restarts = 0) {
-  return smp::refusal([&] { job_without_hosts(job, a_machine(), {"algo-2"}, restarts); });
+  return smp::refusal([&] { plan_without_hosts(job, a_machine(), {"algo-2"}, restarts); });
 }
 
 TEST(SmallerJob, HasTheHostsThatAreLeft) {
-  const SmallerJob smaller = job_without_hosts(three_hosts(), a_machine(), {"algo-2"}, 1);
+  const SmallerJob smaller = plan_without_hosts(three_hosts(), a_machine(), {"algo-2"}, 1);
 
   EXPECT_THAT(smaller.plan.outline.runner.hosts, ElementsAre("algo-1", "algo-3"));
   EXPECT_TRUE(has_sequence(smaller.plan.command.argv, {"--host", "algo-1:2,algo-3:2", "-np", "4"}));
@@ -47,7 +46,7 @@ TEST(SmallerJob, IsRefusedWithTheReason) {
                                          R"({"pipeline_parallel_degree": 3, "microbatches": 3})")),
               HasSubstr("world size 4 is not divisible by partitions 3"));
   for (const char* host : {"algo-1", "node-2"}) {  // the current one, and another spelling
-    EXPECT_THAT(smp::refusal([&] { job_without_hosts(three_hosts(), a_machine(), {host}, 0); }),
+    EXPECT_THAT(smp::refusal([&] { plan_without_hosts(three_hosts(), a_machine(), {host}, 0); }),
                 HasSubstr(std::string(host) + " is not among the other hosts"));
   }
 }

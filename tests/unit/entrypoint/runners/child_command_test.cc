@@ -66,5 +66,30 @@ TEST_F(RankEnvironment, StaysAsItIsWithoutAFolder) {
   EXPECT_THAT(rank_environment("/no/such/folder", {"A=1"}), ElementsAre("A=1"));
 }
 
+TEST(LostHosts, AreInNoVariableOfAHost) {
+  const std::string before = R"(["algo-1", "algo-2", "algo-3"])";
+  std::vector<std::string> environment = {
+      R"(SM_TRAINING_ENV={"hosts":["algo-1","algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
+      R"("resource_config":{"instance_groups":[{"hosts":["algo-1"]},{"hosts":["algo-2"]}]}})",
+      R"(SM_RESOURCE_CONFIG={"hosts":["algo-3","algo-1"]})",
+      R"(SM_CURRENT_INSTANCE_GROUP_HOSTS=["algo-1"])",
+      "SM_CURRENT_HOST=algo-3",
+      "SM_CURRENT_HOST_RANK=2",
+      "OTHER=algo-1"};
+  std::vector<std::string> same = environment;
+
+  leave_out_lost_hosts(environment, before, R"(["algo-2","algo-3"])");
+  leave_out_lost_hosts(same, before, R"(["algo-1","algo-2","algo-3"])");
+
+  EXPECT_THAT(
+      environment,
+      UnorderedElementsAre(
+          R"(SM_TRAINING_ENV={"hosts":["algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
+          R"("resource_config":{"instance_groups":[{"hosts":[]},{"hosts":["algo-2"]}]}})",
+          R"(SM_RESOURCE_CONFIG={"hosts":["algo-3"]})", "SM_CURRENT_INSTANCE_GROUP_HOSTS=[]",
+          "SM_CURRENT_HOST=algo-3", "SM_CURRENT_HOST_RANK=1", "OTHER=algo-1"));
+  EXPECT_THAT(same, Contains("SM_CURRENT_HOST_RANK=2"));
+}
+
 }  // namespace
 }  // namespace entrypoint

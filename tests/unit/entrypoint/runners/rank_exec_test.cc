@@ -4,12 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/runners/lost_hosts.h"
-
 namespace entrypoint {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 
@@ -57,31 +54,6 @@ TEST(RankVariables, StayAsTheyAreOutsideOfMpirun) {
   set_rank_variables(environment);
 
   EXPECT_THAT(environment, UnorderedElementsAre("RANK=3"));
-}
-
-TEST(LostHosts, AreInNoVariableOfAHost) {
-  const std::string before = R"(["algo-1", "algo-2", "algo-3"])";
-  std::vector<std::string> environment = {
-      R"(SM_TRAINING_ENV={"hosts":["algo-1","algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
-      R"("resource_config":{"instance_groups":[{"hosts":["algo-1"]},{"hosts":["algo-2"]}]}})",
-      R"(SM_RESOURCE_CONFIG={"hosts":["algo-3","algo-1"]})",
-      R"(SM_CURRENT_INSTANCE_GROUP_HOSTS=["algo-1"])",
-      "SM_CURRENT_HOST=algo-3",
-      "SM_CURRENT_HOST_RANK=2",
-      "OTHER=algo-1"};
-  std::vector<std::string> same = environment;
-
-  leave_out_lost_hosts(environment, before, R"(["algo-2","algo-3"])");
-  leave_out_lost_hosts(same, before, R"(["algo-1","algo-2","algo-3"])");
-
-  EXPECT_THAT(
-      environment,
-      UnorderedElementsAre(
-          R"(SM_TRAINING_ENV={"hosts":["algo-2","algo-3"],"hyperparameters":{"hosts":["algo-1"]},)"
-          R"("resource_config":{"instance_groups":[{"hosts":[]},{"hosts":["algo-2"]}]}})",
-          R"(SM_RESOURCE_CONFIG={"hosts":["algo-3"]})", "SM_CURRENT_INSTANCE_GROUP_HOSTS=[]",
-          "SM_CURRENT_HOST=algo-3", "SM_CURRENT_HOST_RANK=1", "OTHER=algo-1"));
-  EXPECT_THAT(same, Contains("SM_CURRENT_HOST_RANK=2"));
 }
 
 TEST(OwnHost, IsTheOneThatIsCalledAsThisMachine) {
