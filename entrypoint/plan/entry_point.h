@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kind of the user's entry point, and the command that starts it.
+// The kind of the user's entry point.
 #pragma once
 
 #include <filesystem>
@@ -49,26 +49,5 @@ struct EntryPoint {
 /// cannot be executed: a folder, a notebook, a file of the image without permission, another
 /// machine's program.
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
-
-/// The command of a plain process: `python -- script args`, `python -m module args`,
-/// `/bin/sh -c './script args'`, `./program args` or `/path/program args`. Where one argument
-/// cannot hold all of a script's, its shell gets them one by one.
-std::vector<std::string> process_command(const EntryPoint& entry,
-                                         const std::filesystem::path& python,
-                                         const std::vector<std::string>& arguments);
-
-/// The command of one MPI rank: Python under `-m mpi4py` when that is there, so that an uncaught
-/// exception on one rank ends all of them.
-std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
-                                      bool has_mpi4py, const std::vector<std::string>& arguments);
-
-/// The command for SAGEMAKER_TRAINING_MODULE=module:function, which images of other frameworks set:
-/// a program that cannot import Python has Python do it.
-///
-/// `python -c PROGRAM module:function`: the program imports the module and calls the function
-/// without arguments, as the reference launcher does. Throws ConfigError when `python` is empty or
-/// `module` is not of that form.
-std::vector<std::string> make_training_module_command(const std::string& module,
-                                                      const std::filesystem::path& python);
 
 }  // namespace entrypoint

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/mpirun_line.h"
 #include "smp_runtime/core/error.h"
 
@@ -72,6 +73,12 @@ void refuse_other_kinds(const EntryPoint& entry) {
   }
 }
 
+// The name comes as an argument, so that no text of the user's becomes code. The module is called
+// as the reference does it from its own `train`, which is what sys.argv then says.
+constexpr const char* kModuleCaller =
+    "import importlib, sys; module, function = sys.argv.pop().split(':'); sys.argv[0] = 'train'; "
+    "getattr(importlib.import_module(module), function)()";
+
 Words torchrun_program(const JobConfig& job, const HostFacts& facts) {
   const bool users_interpreter = !job.options.python.empty();
   if (facts.has_torchrun && !users_interpreter) return {"torchrun"};
@@ -113,6 +120,66 @@ PlannedCommand by_torchrun(const Program& program) {
 }
 
 }  // namespace
+
+std::vector<std::string> process_command(const EntryPoint& entry,
+                                         const std::filesystem::path& python,
+                                         const std::vector<std::string>& arguments) {
+  Words words;
+  switch (entry.kind) {
+    case EntryPointKind::kNone:
+      break;
+    case EntryPointKind::kProgram:
+      words = {python.string(), "--", entry.name};
+      break;
+    case EntryPointKind::kPackage:
+    case EntryPointKind::kModule:
+      words = {python.string(), "-m", entry.module};
+      break;
+    case EntryPointKind::kCommand: {
+      // The blank stays without arguments, too: logs and failure texts compare equal.
+      const std::string program = "./" + entry.name;
+      std::string text = shell_quote(program) + " " + shell_join(arguments);
+      if (text.size() <= kLongestArgumentBytes) return {"/bin/sh", "-c", std::move(text)};
+      words = {"/bin/sh", "-c", shell_quote(program) + " \"$@\"", program};
+      break;
+    }
+    case EntryPointKind::kExecutable:
+      words = {entry.name.front() == '/' ? entry.name : "./" + entry.name};
+      break;
+  }
+  append(words, arguments);
+  return words;
+}
+
+std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
+                                      bool has_mpi4py, const std::vector<std::string>& arguments) {
+  if (!entry.is_python()) return process_command(entry, python, arguments);
+  Words words{python.string()};
+  if (has_mpi4py) append(words, {"-m", "mpi4py"});
+  append(words, entry.module.empty() ? Words{entry.name} : Words{"-m", entry.module});
+  append(words, arguments);
+  return words;
+}
+
+std::vector<std::string> make_training_module_command(const std::string& module,
+                                                      const std::filesystem::path& python) {
+  const std::size_t colon = module.find(':');
+  const bool is_pair = colon != std::string::npos && colon > 0 && colon + 1 < module.size() &&
+                       module.find(':', colon + 1) == std::string::npos;
+  if (!is_pair) {
+    throw smp::ConfigError(
+        "SAGEMAKER_TRAINING_MODULE={}: expected module:function, for example "
+        "sagemaker_sklearn_container.training:main; correct or unset it",
+        module);
+  }
+  if (python.empty()) {
+    throw smp::ConfigError(
+        "SAGEMAKER_TRAINING_MODULE={}: needs Python, and neither python3 nor python is on PATH; "
+        "set SM_LAUNCH_PYTHON to an interpreter",
+        module);
+  }
+  return {python.string(), "-c", kModuleCaller, module};
+}
 
 PlannedCommand plan_command(const Program& program) {
   switch (program.outline.runner.kind) {

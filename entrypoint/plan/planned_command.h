@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command by which the job's runner starts a program on this host.
+// Commands: of the user's program by itself, and by which the job's runner starts it on this host.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,27 @@ struct PlannedCommand {
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };
+
+/// The command of a plain process: `python -- script args`, `python -m module args`,
+/// `/bin/sh -c './script args'`, `./program args` or `/path/program args`. Where one argument
+/// cannot hold all of a script's, its shell gets them one by one.
+std::vector<std::string> process_command(const EntryPoint& entry,
+                                         const std::filesystem::path& python,
+                                         const std::vector<std::string>& arguments);
+
+/// The command of one MPI rank: Python under `-m mpi4py` when that is there, so that an uncaught
+/// exception on one rank ends all of them.
+std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
+                                      bool has_mpi4py, const std::vector<std::string>& arguments);
+
+/// The command for SAGEMAKER_TRAINING_MODULE=module:function, which images of other frameworks set:
+/// a program that cannot import Python has Python do it.
+///
+/// `python -c PROGRAM module:function`: the program imports the module and calls the function
+/// without arguments, as the reference launcher does. Throws ConfigError when `python` is empty or
+/// `module` is not of that form.
+std::vector<std::string> make_training_module_command(const std::string& module,
+                                                      const std::filesystem::path& python);
 
 /// A program, and what this host knows of the job that it is started for.
 struct Program {

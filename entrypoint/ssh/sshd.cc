@@ -35,6 +35,20 @@ void prepare_root() {
   }
 }
 
+/// Options by which one address gets some of the room for connections that have not proved
+/// themselves, and not all; none for an sshd before OpenSSH 8.5, which refuses them.
+std::vector<std::string> source_limit(const std::filesystem::path& program,
+                                      const std::filesystem::path& config,
+                                      const std::vector<std::string>& environment) {
+  constexpr std::chrono::seconds kLimit{10};
+  std::vector<std::string> option = {"-o", "PerSourceMaxStartups=16"};
+  std::vector<std::string> argv = {program.string(), "-t", "-f", config.string()};
+  argv.insert(argv.end(), option.begin(), option.end());
+  const Completed tried =
+      run_command({.argv = std::move(argv), .environment = environment}, kLimit);
+  return tried.status.ok() ? option : std::vector<std::string>{};
+}
+
 }  // namespace
 
 std::string sshd_config_text(const SshdSettings& settings) {
@@ -142,9 +156,11 @@ ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobS
                               .hosts = hosts,
                               .session_environment = session_environment(job.inherited)};
   const auto config = folder.write("sshd_config", sshd_config_text(settings));
-  return runner.start(Command{.name = "sshd",
-                              .argv = {program.string(), "-D", "-e", "-f", config.string()},
-                              .environment = job.inherited});
+  std::vector<std::string> argv = {program.string(), "-D", "-e", "-f", config.string()};
+  const std::vector<std::string> limit = source_limit(program, config, job.inherited);
+  argv.insert(argv.end(), limit.begin(), limit.end());
+  return runner.start(
+      Command{.name = "sshd", .argv = std::move(argv), .environment = job.inherited});
 }
 
 }  // namespace entrypoint

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/core/job_secret.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -35,6 +36,18 @@ std::string drawn() {
   return hexadecimal(bytes);
 }
 
+std::array<std::byte, 32> derived_key(const JobSecret& secret, std::string_view purpose) {
+  // Before it libsodium hashes without this processor's wide registers.
+  SMP_CHECK(sodium_init() >= 0, "libsodium does not start");
+  std::array<std::byte, 32> whole{};
+  std::array<std::byte, 32> key{};
+  crypto_generichash(reinterpret_cast<unsigned char*>(whole.data()), whole.size(),
+                     bytes_of(field(secret.text())), secret.text().size(), nullptr, 0);
+  crypto_generichash(reinterpret_cast<unsigned char*>(key.data()), key.size(),
+                     bytes_of(field(purpose)), purpose.size(), bytes_of(whole), whole.size());
+  return key;
+}
+
 }  // namespace
 
 JobSecret JobSecret::draw() { return JobSecret(drawn<kDrawnBytes>()); }
@@ -58,15 +71,8 @@ std::optional<JobSecret> JobSecret::given(const Variables& variables) {
   return JobSecret(std::move(text));
 }
 
-MacKey::MacKey(const JobSecret& secret, std::string_view purpose) {
-  // Before it libsodium hashes without this processor's wide registers.
-  SMP_CHECK(sodium_init() >= 0, "libsodium does not start");
-  std::array<std::byte, 32> whole{};
-  crypto_generichash(reinterpret_cast<unsigned char*>(whole.data()), whole.size(),
-                     bytes_of(field(secret.text())), secret.text().size(), nullptr, 0);
-  crypto_generichash(reinterpret_cast<unsigned char*>(key_.data()), key_.size(),
-                     bytes_of(field(purpose)), purpose.size(), bytes_of(whole), whole.size());
-}
+MacKey::MacKey(const JobSecret& secret, std::string_view purpose)
+    : key_(derived_key(secret, purpose)) {}
 
 Mac MacKey::of(std::initializer_list<Field> fields) const {
   crypto_generichash_state state;
@@ -83,6 +89,38 @@ Mac MacKey::of(std::initializer_list<Field> fields) const {
 
 bool MacKey::fits(const Mac& code, std::initializer_list<Field> fields) const {
   return sodium_memcmp(code.data(), of(fields).data(), code.size()) == 0;
+}
+
+SealKey::SealKey(const JobSecret& secret, std::string_view purpose)
+    : codes_(secret, purpose),
+      stream_key_(derived_key(secret, fmt::format("{} stream", purpose))) {}
+
+void SealKey::apply_stream(const Mac& code, std::span<std::uint8_t> bytes) const {
+  std::array<std::uint8_t, crypto_stream_xchacha20_NONCEBYTES> nonce{};
+  std::memcpy(nonce.data(), code.data(), code.size());
+  crypto_stream_xchacha20_xor(bytes.data(), bytes.data(), bytes.size(), nonce.data(),
+                              bytes_of(stream_key_));
+}
+
+std::vector<std::uint8_t> SealKey::seal(std::string_view name,
+                                        std::span<const std::uint8_t> text) const {
+  const Mac code = codes_.of({field(name), std::as_bytes(text)});
+  std::vector<std::uint8_t> sealed(code.size() + text.size());
+  std::memcpy(sealed.data(), code.data(), code.size());
+  std::ranges::copy(text, sealed.begin() + code.size());
+  apply_stream(code, std::span(sealed).subspan(code.size()));
+  return sealed;
+}
+
+std::optional<std::vector<std::uint8_t>> SealKey::open(std::string_view name,
+                                                       std::span<const std::uint8_t> sealed) const {
+  Mac code;
+  if (sealed.size() < code.size()) return std::nullopt;
+  std::memcpy(code.data(), sealed.data(), code.size());
+  std::vector<std::uint8_t> text(sealed.begin() + code.size(), sealed.end());
+  apply_stream(code, text);
+  if (!codes_.fits(code, {field(name), std::as_bytes(std::span(text))})) return std::nullopt;
+  return text;
 }
 
 std::string mac_text(const Mac& code) { return hexadecimal(code); }

@@ -2,8 +2,6 @@
 #include "smp_runtime/session/authenticated_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -35,25 +33,8 @@ bool AuthenticatedStore::Counters::has(const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-AuthenticatedStore::Bytes AuthenticatedStore::sealed(const std::string& key,
-                                                     const Bytes& value) const {
-  const Mac code = key_.of({field(key), std::as_bytes(std::span(value))});
-  Bytes bytes(code.size() + value.size());
-  std::memcpy(bytes.data(), code.data(), code.size());
-  std::ranges::copy(value, bytes.begin() + code.size());
-  return bytes;
-}
-
 AuthenticatedStore::Bytes AuthenticatedStore::opened(const std::string& key, Bytes sealed) const {
-  Mac code;
-  if (sealed.size() >= code.size()) {
-    std::memcpy(code.data(), sealed.data(), code.size());
-    const auto value = std::as_bytes(std::span(sealed)).subspan(code.size());
-    if (key_.fits(code, {field(key), value})) {
-      sealed.erase(sealed.begin(), sealed.begin() + code.size());
-      return sealed;
-    }
-  }
+  if (auto value = key_.open(key, sealed)) return std::move(*value);
   const std::string_view text(reinterpret_cast<const char*>(sealed.data()), sealed.size());
   if (parse_number<std::int64_t>(text) && counters_->has(key)) return sealed;
   throw HostError(
@@ -64,17 +45,18 @@ AuthenticatedStore::Bytes AuthenticatedStore::opened(const std::string& key, Byt
 }
 
 void AuthenticatedStore::set(const std::string& key, const Bytes& value) {
-  store_->set(key, sealed(key, value));
+  store_->set(key, key_.seal(key, value));
 }
 
 AuthenticatedStore::Bytes AuthenticatedStore::compareSet(const std::string& key,
                                                          const Bytes& expected,
                                                          const Bytes& desired) {
   // An empty value that is expected is that of a key which is absent, or was set so.
-  const Bytes whole = sealed(key, desired);
-  if (!expected.empty()) return opened(key, store_->compareSet(key, sealed(key, expected), whole));
+  const Bytes whole = key_.seal(key, desired);
+  if (!expected.empty())
+    return opened(key, store_->compareSet(key, key_.seal(key, expected), whole));
   Bytes found = store_->compareSet(key, {}, whole);
-  const Bytes nothing = sealed(key, {});
+  const Bytes nothing = key_.seal(key, {});
   if (found == nothing && found != whole) found = store_->compareSet(key, nothing, whole);
   return opened(key, std::move(found));
 }
@@ -110,7 +92,7 @@ void AuthenticatedStore::setTimeout(const std::chrono::milliseconds& timeout) {
 }
 
 void AuthenticatedStore::queuePush(const std::string& key, const Bytes& value) {
-  store_->queuePush(key, sealed(key, value));
+  store_->queuePush(key, key_.seal(key, value));
 }
 
 AuthenticatedStore::Bytes AuthenticatedStore::queuePop(const std::string& key, bool block) {

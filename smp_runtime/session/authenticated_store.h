@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store of c10d whose values prove that a process of the job has written them: whoever reaches
-// the store's port may read, write and delete in it. c10d's own groups use it, too, so that the
-// addresses of gloo, NCCL and libfabric are covered.
+// A store of c10d whose values prove that a process of the job has written them, and that nobody
+// else can read: whoever reaches the store's port gets, sets and deletes what is in it. c10d's own
+// groups use it, too, so that the addresses of gloo, NCCL and libfabric are covered.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@
 
 namespace smp::session {
 
-/// Each value has a code in front, over its key and itself. Reading one that has none, or a false
-/// one, throws HostError that names the key. A stranger can still delete a value, or put back an
+/// Each value is sealed under its key. Reading one that is not throws HostError that names the key.
+/// A stranger can still delete a value, or put back an
 /// earlier one of the same key, so a key is written once, or by one process that nobody waits for.
 ///
-/// What add() counts has no code, since the server does the sum: nothing may follow from a counter
-/// but how long somebody waits. get() returns one as text where this process, or a clone of this
-/// store, counts with the key (one of the last kCounters), and only if it is a number.
+/// What add() counts is not sealed, since the server does the sum: nothing may follow from a
+/// counter but how long somebody waits. get() returns one as text where this process, or a clone of
+/// this store, counts with the key (one of the last kCounters), and only if it is a number.
 ///
 /// append(), multiGet(), multiSet() and barrier() are c10d's own, on top of these.
 class AuthenticatedStore : public c10d::Store {
@@ -40,7 +40,7 @@ class AuthenticatedStore : public c10d::Store {
   [[nodiscard]] const JobSecret& secret() const { return secret_; }
   /// The same keys and counters over another connection to the same server.
   [[nodiscard]] c10::intrusive_ptr<AuthenticatedStore> over(StorePtr store) const;
-  /// The store that holds the values, with their codes.
+  /// The store that holds the sealed values.
   [[nodiscard]] const StorePtr& inner() const { return store_; }
 
   StorePtr clone() override;
@@ -73,12 +73,11 @@ class AuthenticatedStore : public c10d::Store {
     bool has(const std::string& key);
   };
 
-  [[nodiscard]] Bytes sealed(const std::string& key, const Bytes& value) const;
   [[nodiscard]] Bytes opened(const std::string& key, Bytes sealed) const;
 
   const StorePtr store_;
   const JobSecret secret_;
-  const MacKey key_;
+  const SealKey key_;
   std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
 };
 

@@ -45,6 +45,7 @@ std::optional<Message> arrive(const MessageFrame& frame, const std::string& head
     if (!one.tensor.defined()) return std::nullopt;  // comes from another GPU
     fuzz::require(one.tensor.sizes() == at::IntArrayRef(one.meta.sizes));
     fuzz::require(rooms[number].size() == one.tensor.nbytes());
+    fuzz::require(one.tensor.nbytes() <= one.tensor.storage().nbytes());
     if (!rooms[number].empty()) std::memset(rooms[number].data(), 1, rooms[number].size());
     ++number;
   }
@@ -90,15 +91,20 @@ std::map<std::string, std::string> fuzz::made_inputs() {
   MessageFrame damaged;
   const std::string whole = call({});
   std::memcpy(&damaged, whole.data(), sizeof(damaged));
+  const std::size_t metas = damaged.meta_bytes;
   damaged.message_bytes += damaged.meta_bytes + 1;
   damaged.meta_bytes = ~std::uint64_t{0};
   std::string sum_wraps;
   smp::append_plain(sum_wraps, damaged);
+  std::string packed = whole;  // two elements a byte
+  const auto packed_type = static_cast<std::int64_t>(at::kQUInt4x2);
+  std::memcpy(packed.data() + packed.size() - metas, &packed_type, sizeof(packed_type));
   std::string modes = "\xff\x7f\x7f";  // no types, in the place of a call's modes
   return {{"call", whole},
           {"absent", call({true})},
           {"gradients", sent(pack_gradients({tensors[0], at::Tensor()}), Kind::kBackward)},
           {"no_tensors", sent({.body = "text"}, Kind::kAbort)},
+          {"packed_type", packed},
           {"no_modes", sent({.body = modes}, Kind::kForward)},
           {"sum_wraps", sum_wraps + whole.substr(sizeof(damaged))}};
 }

@@ -4,6 +4,7 @@ included."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ with socket.create_connection(("algo-2", 22), timeout=10) as connection:
     except ConnectionResetError:
         print("reset")
 """
+UNTIL_KILLED = "import signal; from mpi4py import MPI; print('up', flush=True); signal.pause()"
 STRANGE_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJobKey"
 
 
@@ -94,9 +96,9 @@ def test_a_second_offer_is_refused_and_the_job_says_so(folder):
 
 
 def test_a_replay_after_the_exchange_meets_sshd(folder):
-    script = "import signal; from mpi4py import MPI; print('up', flush=True); signal.pause()"
-    trees = make_trees(folder, script, hosts=2, processes=1)
-    with Cluster(folder, trees, outsiders=1) as hosts:
+    with Cluster(
+        folder, make_trees(folder, UNTIL_KILLED, hosts=2, processes=1), outsiders=1
+    ) as hosts:
         master, worker = hosts.start_all()
         master.wait_for_line("up", times=2)
 
@@ -115,6 +117,45 @@ def test_a_replay_after_the_exchange_meets_sshd(folder):
     # Even the holder of the key comes from the master's addresses or not at all.
     assert logins["other-1"].returncode == 255
     assert "Permission denied" in logins["other-1"].stderr
+
+
+# Holds more connections at an sshd than it has places for those who have not proved themselves.
+SILENT = """
+import socket, sys
+held = [socket.create_connection(("algo-2", 22), timeout=10) for _ in range(150)]
+for connection in held:
+    try:
+        connection.recv(1)  # it has its place, or is refused one
+    except ConnectionResetError:
+        pass
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_silent_connections_of_a_stranger_leave_room_for_the_job(folder):
+    with Cluster(
+        folder, make_trees(folder, UNTIL_KILLED, hosts=2, processes=1), outsiders=1
+    ) as hosts:
+        master, worker = hosts.start_all()
+        master.wait_for_line("up", times=2)
+        key = hosts.launch_file("algo-1", "job_key")
+
+        names = f"mount --bind {hosts.folder / 'hosts'} /etc/hosts && exec {sys.executable} -c "
+        stranger = subprocess.Popen(
+            [*hosts.network.enter("other-1"), "unshare", "--mount", "bash", "-c",
+             names + shlex.quote(SILENT)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with stranger:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == "held\n"
+            logins = [log_in(hosts, "algo-1", key, "algo-2") for _ in range(5)]
+            stranger.kill()
+        for host in (worker, master):
+            host.process.kill()
+
+    assert [login.stdout for login in logins] == ["in\n"] * 5, logins[-1].stderr
 
 
 def test_a_mounted_key_pair_needs_no_exchange(folder):

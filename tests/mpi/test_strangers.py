@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever reaches the port of a job's store is not believed."""
+"""Whoever reaches the port of a job's store reads nothing there, and is not believed."""
 
 import secrets
 
@@ -12,7 +12,8 @@ def test_what_a_stranger_writes_into_the_store_is_refused_by_its_key() -> None:
     )
 
     assert outcome.code != 0
-    assert '"ddp":true' in outcome.output, "the stranger got there"
+    assert "stranger read b'" in outcome.output, "the stranger got there"
+    assert '"ddp":true' not in outcome.output, "and read what it says"
     assert "/settings\" in the job's store does not carry the code of the job's secret" in (
         outcome.output
     )

@@ -52,6 +52,9 @@ TensorMeta take_meta(std::string_view& bytes) {
   const int64_t type = take_plain<int64_t>(bytes);
   SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",
             type);
+  // Torch packs elements of some of these, and gives them less memory than their size says.
+  SMP_CHECK(!at::isQIntType(static_cast<at::ScalarType>(type)), "a quantized tensor, of type {}",
+            type);
   const int64_t device = take_plain<int64_t>(bytes);
   SMP_CHECK(device == static_cast<int64_t>(at::kCPU) || device == static_cast<int64_t>(at::kCUDA),
             "a tensor on device type {}", device);

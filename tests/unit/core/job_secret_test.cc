@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -76,6 +78,45 @@ TEST(MacKeyTest, ATextIsReadBackOrIsNoCode) {
   EXPECT_EQ(parse_mac(std::string(32, 'g')), std::nullopt);
   EXPECT_EQ(parse_mac(std::string(32, 'F')), std::nullopt) << "one spelling";
   EXPECT_EQ(parse_mac(std::string(32, ' ')), std::nullopt);
+}
+
+TEST(SealKeyTest, OpensWhatItSealedUnderTheSameName) {
+  const SealKey key(secret_of(kText), "store");
+  const std::vector<std::uint8_t> text{1, 2, 3, 4, 5, 6, 7, 8};
+
+  const auto sealed = key.seal("name", text);
+
+  EXPECT_EQ(sealed.size(), text.size() + sizeof(Mac));
+  EXPECT_EQ(key.seal("name", text), sealed);
+  EXPECT_EQ(key.open("name", sealed), text);
+  EXPECT_EQ(key.open("name", key.seal("name", {})), std::vector<std::uint8_t>());
+  EXPECT_EQ(key.open("other", sealed), std::nullopt);
+  EXPECT_EQ(SealKey(secret_of(kText), "frames").open("name", sealed), std::nullopt);
+  EXPECT_EQ(SealKey(secret_of("x" + kText), "store").open("name", sealed), std::nullopt);
+}
+
+TEST(SealKeyTest, OpensNothingThatWasChanged) {
+  const SealKey key(secret_of(kText), "store");
+  const auto sealed = key.seal("name", std::vector<std::uint8_t>{1, 2, 3});
+
+  for (std::size_t byte = 0; byte < sealed.size(); ++byte) {
+    auto changed = sealed;
+    changed[byte] ^= 1;
+    EXPECT_EQ(key.open("name", changed), std::nullopt);
+    EXPECT_EQ(key.open("name", std::span(sealed).first(byte)), std::nullopt);
+  }
+}
+
+TEST(SealKeyTest, EqualTextsOfTwoNamesShareNoByteButByChance) {
+  const SealKey key(secret_of(kText), "store");
+  const std::vector<std::uint8_t> zeros(64);
+
+  const auto one = key.seal("one", zeros);
+  const auto two = key.seal("two", zeros);
+
+  std::size_t equal = 0;
+  for (std::size_t byte = 0; byte < one.size(); ++byte) equal += one[byte] == two[byte];
+  EXPECT_LT(equal, 8U);
 }
 
 }  // namespace

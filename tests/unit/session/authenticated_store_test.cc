@@ -18,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 using namespace std::chrono_literals;
 
@@ -45,6 +46,18 @@ TEST_F(AuthenticatedStoreTest, ValuesComeBackAsTheyWere) {
   EXPECT_TRUE(store->check({"text", "nothing"}));
   EXPECT_TRUE(store->deleteKey("text"));
   EXPECT_FALSE(store->check({"text"}));
+}
+
+TEST_F(AuthenticatedStoreTest, AStrangerReadsNoValue) {
+  const std::string value = "algo-1 at 10.0.0.1, and what lay behind it in memory";
+  store->set("host/0", value);
+  store->queuePush("work", {value.begin(), value.end()});
+  store->set("zeros", std::string(64, '\0'));
+
+  const auto left = server->queuePop("work", false);
+  EXPECT_THAT(server->get_to_str("host/0"), Not(HasSubstr("algo-1")));
+  EXPECT_THAT(std::string(left.begin(), left.end()), Not(HasSubstr("10.0.0.1")));
+  EXPECT_THAT(server->get_to_str("zeros"), Not(HasSubstr(std::string(8, '\0'))));
 }
 
 TEST_F(AuthenticatedStoreTest, AValueThatAStrangerWroteIsRefusedByName) {

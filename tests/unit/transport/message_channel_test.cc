@@ -200,6 +200,18 @@ TEST(TensorMessage, AShapeThatNoMemoryHoldsIsRefused) {
   }
 }
 
+TEST(TensorMessage, ATypeThatPacksItsElementsIsRefused) {
+  // Torch gives it half of the memory that its size says.
+  std::string meta;
+  append_meta(meta, at::empty({1, 6}));
+  const auto packed = static_cast<int64_t>(at::kQUInt4x2);
+  std::memcpy(meta.data(), &packed, sizeof(packed));
+
+  std::string_view bytes = meta;
+  EXPECT_THAT([&] { static_cast<void>(take_meta(bytes)); },
+              ::testing::ThrowsMessage<InternalError>(::testing::HasSubstr("a quantized tensor")));
+}
+
 TEST(TensorMessage, TensorsThatComeApartLeaveTheOthersTheirPlaces) {
   // As a rank packs the first and third of a GPU: they are named in the head and not sent with it.
   const std::vector<at::Tensor> tensors{at::arange(3), at::arange(7), at::arange(2), at::arange(5)};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/plan/planned_command.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"

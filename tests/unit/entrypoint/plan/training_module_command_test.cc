@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/planned_command.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 

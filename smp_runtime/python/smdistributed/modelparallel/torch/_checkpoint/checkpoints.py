@@ -25,7 +25,6 @@ state is sharded or in 16 bits, or degrees differ.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -53,12 +52,7 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     newest,
     open_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.saved_states import (
-    SavedRanks,
-    check,
-    load_into_job,
-    resharded_state,
-)
+from smdistributed.modelparallel.torch._checkpoint.saved_states import load_parts
 from smdistributed.modelparallel.torch._checkpoint.snapshots import (
     SnapshotFiles,
     background_saves,
@@ -68,9 +62,6 @@ from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whol
 from smdistributed.modelparallel.torch._ranks import comm, ranks
 from smdistributed.modelparallel.torch._ranks.log import warning
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
-from smdistributed.modelparallel.torch._state.model_names import (
-    tied_names,
-)
 from smdistributed.modelparallel.torch._state.optimizer_states import HasStates, JobStates
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
@@ -288,25 +279,11 @@ def _resume_parts(
             "same checkpoint"
         )
     optimizer: HasStates | None = JobStates() if load_optimizer else None
-    with agreement(_RESUME):
-        there = SavedRanks(folder, tied_names(model.get_module()))
-        is_sharded = there.is_sharded or shard_plan() is not None
-        if is_sharded and optimizer is not None and not load_sharded_optimizer_state:
-            optimizer.states.restore_loss_scale(there.loss_scale)
-            optimizer = None
-        stage = ranks.pp_rank() if layout.same_partition and not is_sharded else None
-        if layout.slices is not None:
-            saved = resharded_state(there, layout.slices, model, optimizer, strict)
-        else:
-            names = None if optimizer is None else optimizer.states.parameter_names()
-            saved = there.state(ranks.tp_rank(), names, stage)
-        local = stage is not None and layout.slices is None
-        check(saved, model, optimizer, strict, only_local=local)
-        content = folder.user_content()
-    # Sharded state is loaded by all ranks together: an error of one would leave others waiting.
-    with contextlib.nullcontext() if shard_plan() is not None else agreement(_RESUME):
-        load_into_job(saved, model, optimizer)
-    return content
+    return load_parts(
+        *(_RESUME, folder, layout.slices, model, optimizer, strict),
+        same_partition=layout.same_partition,
+        load_sharded_optimizer_state=load_sharded_optimizer_state,
+    )
 
 
 # --- Whole ---

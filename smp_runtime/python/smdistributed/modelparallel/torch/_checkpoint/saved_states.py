@@ -8,20 +8,23 @@ Another number of shards needs nothing of this: a SavedState gives any run of el
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import agreement
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import (
     Slices,
     joined_entries,
     joined_optimizer,
 )
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
+from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._slices.parameter_slices import slice_of
 from smdistributed.modelparallel.torch._state.joint_states import state_dict_of
-from smdistributed.modelparallel.torch._state.model_names import first_names
+from smdistributed.modelparallel.torch._state.model_names import first_names, tied_names
 from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
 from smdistributed.modelparallel.torch._state.shard_states import check_same_model, restore_shards
 from smdistributed.modelparallel.torch._state.state_fit import (
@@ -104,65 +107,44 @@ class SavedRanks:
         return saved
 
 
-def whole_entries_of(saved: _runtime.SavedState) -> dict[str, Any]:
-    """The entries of the model, from masters where there are such, under all names."""
-    return saved.entries | with_tied(saved.whole_masters(), saved.tied)
-
-
-def with_tied(values: Mapping[str, _Value], tied: Mapping[str, str]) -> dict[str, _Value]:
-    """``values``, by first names of parameters, under their other names ``tied``, too."""
-    return {**values, **{name: values[first] for name, first in tied.items() if first in values}}
-
-
-def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Values of parameters by their first names, under all their names."""
-    for name, first in first_names(model.get_module()).items():
-        if first in values:
-            entries[name] = values[first]
-
-
-def check(
-    saved: _runtime.SavedState,
+def load_parts(
+    what: str,
+    folder: PartialCheckpoint,
+    slices: Slices | None,
     model: DistributedModel,
     optimizer: HasStates | None,
     strict: bool,
     *,
-    only_local: bool = False,
-) -> None:
-    """Raises SMPCheckpointError, naming what differs, unless ``saved`` is the state of this model
-    and ``optimizer``. ``only_local``: it is that of this rank's pipeline stage."""
-    shapes: Shapes = with_tied({**shapes_of(saved.entries), **saved.shapes}, saved.tied)
-    model.check_entries(shapes, saved.where, strict, only_local=only_local)
-    if optimizer is not None:
-        check_optimizer(state_of(saved, shapes), optimizer.states.described(), saved.where)
+    same_partition: bool,
+    load_sharded_optimizer_state: bool,
+) -> Any:
+    """Loads what ``folder`` holds into this job, in the order in which it stands here, and returns
+    the user content. All ranks call it: an error of one is raised on all, and begins with ``what``.
+    ``slices``: of the saved job, where layers are sliced or modules replaced otherwise here. The
+    other arguments are those of ``resume_from_checkpoint``, with ``optimizer`` where its state is
+    to be loaded.
+    """
+    with agreement(what):
+        there = SavedRanks(folder, tied_names(model.get_module()))
+        is_sharded = there.is_sharded or shard_plan() is not None
+        if is_sharded and optimizer is not None and not load_sharded_optimizer_state:
+            optimizer.states.restore_loss_scale(there.loss_scale)
+            optimizer = None
+        stage = ranks.pp_rank() if same_partition and not is_sharded else None
+        if slices is not None:
+            saved = _resharded_state(there, slices, model, optimizer, strict)
+        else:
+            names = None if optimizer is None else optimizer.states.parameter_names()
+            saved = there.state(ranks.tp_rank(), names, stage)
+        _check(saved, model, optimizer, strict, only_local=stage is not None and slices is None)
+        content = folder.user_content()
+    # Sharded state is loaded by all ranks together: an error of one would leave others waiting.
+    with contextlib.nullcontext() if shard_plan() is not None else agreement(what):
+        _load_into_job(saved, model, optimizer)
+    return content
 
 
-def load_into_job(
-    saved: _runtime.SavedState, model: DistributedModel, optimizer: HasStates | None
-) -> None:
-    """Loads state that ``check`` found to fit, into whatever layout this job has; the optimizer's
-    with an ``optimizer`` only. Collective where this job's state is sharded."""
-    entries = saved.entries
-    if shard_plan() is None:
-        put_values(model, entries, saved.whole_masters())
-        model.load_slices(entries)
-        if optimizer is not None:
-            optimizer.states.restore(saved)
-        return
-
-    def take() -> None:
-        assert model.sharded is not None
-        if optimizer is not None:
-            optimizer.states.restore(saved)
-        elif saved.parts:
-            check_same_model(model.sharded, [], saved)
-            restore_shards(model.sharded, [], saved)
-
-    model.load_slices(entries)
-    model.when_partitioned(take)
-
-
-def resharded_state(
+def _resharded_state(
     saved: SavedRanks,
     slices: Slices,
     model: DistributedModel,
@@ -180,7 +162,7 @@ def resharded_state(
     models = [whole_entries_of(one) for one in of_ranks]
     entries = dict(model.renamed(joined_entries(models, slices.axes), slices.replaced, degree))
     if saved.is_sharded:
-        put_values(model, entries, dict(entries))
+        _put_values(model, entries, dict(entries))
     first = of_ranks[0]
     model.check_entries(shapes_of(entries), first.where, strict, whole=True)
     axes = axes_of(model.get_module())
@@ -207,3 +189,63 @@ def resharded_state(
 def _state_dict(saved: _runtime.SavedState) -> dict[str, Any]:
     names = [name for _, group in saved.groups for name in group]
     return {**state_dict_of(saved, names), NAMES_KEY: names, KIND_KEY: saved.kind}
+
+
+def _check(
+    saved: _runtime.SavedState,
+    model: DistributedModel,
+    optimizer: HasStates | None,
+    strict: bool,
+    *,
+    only_local: bool = False,
+) -> None:
+    """Raises SMPCheckpointError, naming what differs, unless ``saved`` is the state of this model
+    and ``optimizer``. ``only_local``: it is that of this rank's pipeline stage."""
+    shapes: Shapes = with_tied({**shapes_of(saved.entries), **saved.shapes}, saved.tied)
+    model.check_entries(shapes, saved.where, strict, only_local=only_local)
+    if optimizer is not None:
+        check_optimizer(state_of(saved, shapes), optimizer.states.described(), saved.where)
+
+
+def _load_into_job(
+    saved: _runtime.SavedState, model: DistributedModel, optimizer: HasStates | None
+) -> None:
+    """Loads state that ``_check`` found to fit, into whatever layout this job has; the optimizer's
+    with an ``optimizer`` only. Collective where this job's state is sharded."""
+    entries = saved.entries
+    if shard_plan() is None:
+        _put_values(model, entries, saved.whole_masters())
+        model.load_slices(entries)
+        if optimizer is not None:
+            optimizer.states.restore(saved)
+        return
+
+    def take() -> None:
+        assert model.sharded is not None
+        if optimizer is not None:
+            optimizer.states.restore(saved)
+        elif saved.parts:
+            check_same_model(model.sharded, [], saved)
+            restore_shards(model.sharded, [], saved)
+
+    model.load_slices(entries)
+    model.when_partitioned(take)
+
+
+def _put_values(
+    model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]
+) -> None:
+    """Values of parameters by their first names, under all their names."""
+    for name, first in first_names(model.get_module()).items():
+        if first in values:
+            entries[name] = values[first]
+
+
+def whole_entries_of(saved: _runtime.SavedState) -> dict[str, Any]:
+    """The entries of the model, from masters where there are such, under all names."""
+    return saved.entries | with_tied(saved.whole_masters(), saved.tied)
+
+
+def with_tied(values: Mapping[str, _Value], tied: Mapping[str, str]) -> dict[str, _Value]:
+    """``values``, by first names of parameters, under their other names ``tied``, too."""
+    return {**values, **{name: values[first] for name, first in tied.items() if first in values}}

@@ -19,17 +19,17 @@ from smdistributed.modelparallel.torch._objects import codec
 from smdistributed.modelparallel.torch._objects.remote_tensors import RemoteTensor
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
-from smdistributed.modelparallel.torch._pipeline.remote_effects import (
-    KeptContainers,
+from smdistributed.modelparallel.torch._pipeline.call_messages import (
     SentCall,
     ServedCall,
-    warn_once,
 )
+from smdistributed.modelparallel.torch._pipeline.kept_containers import KeptContainers
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch._ranks.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._ranks.log import warn_once
 from smdistributed.modelparallel.torch._recompute.activation_checkpointing import run_modules
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.ports import Region

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from smdistributed import _runtime
@@ -30,3 +31,9 @@ def warning(text: str) -> None:
 def warning_here(text: str) -> None:
     """Warns of something that concerns this rank alone."""
     _runtime.write_log(logging.WARNING, text)
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """As ``warning_here``, once a process."""
+    warning_here(text)

@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effects of a call to another partition besides returning, and their way to its caller.
+"""Calls to modules of other partitions as messages, and what they do besides returning.
 
 A call's message has the call, and, where there are any: the context variables and attributes that
 its module is to see, and the objects in all of these that can change, numbered. The owner compares
 those with what they are after the call. Only if something has changed, its reply says what and to
 what: objects by their numbers, so that the caller's objects change and remain the same ones, and
 tensors as further results of the call, which have gradients.
-
-Lists, dicts, sets and deques that a call fills where its caller does not look, as attributes of
-modules or in closures and globals, stay. Most are a module's own affair, such as a cache of masks,
-so the call goes on, with a warning.
 """
 
 from __future__ import annotations
 
-import collections
 import contextvars
-import functools
-import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -43,76 +36,8 @@ from smdistributed.modelparallel.torch._pipeline.attribute_writes import (
     current_account,
 )
 from smdistributed.modelparallel.torch._pipeline.call_changes import Changes, Modules
-from smdistributed.modelparallel.torch._ranks.log import warning_here
+from smdistributed.modelparallel.torch._ranks.log import warn_once
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
-
-_CONTAINERS = (list, dict, set, collections.deque)
-_OF_TORCH = frozenset(vars(nn.Module()))
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-
-#: Possible container, and its name.
-Named = tuple[Any, str]
-
-
-class KeptContainers:
-    """Containers that calls of ``modules`` may fill, by the modules' names, as they are now."""
-
-    def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
-        found = {
-            id(held): (held, what)
-            for name, one in modules
-            for held, what in _seen_in(name, one)
-            if isinstance(held, _CONTAINERS)
-        }
-        self._states = [(held, what, state_of(held)) for held, what in found.values()]
-
-    def changed(self) -> list[str]:
-        """Names of the containers that are not as they were.
-
-        >>> module = nn.Identity()
-        >>> module.seen = []
-        >>> kept = KeptContainers([("mid", module)])
-        >>> module.seen.append(1)
-        >>> kept.changed()
-        ['attribute seen of module mid']
-        """
-        return [what for held, what, before in self._states if not is_same(before, state_of(held))]
-
-
-def _seen_in(name: str, module: nn.Module) -> Iterator[Named]:
-    for attribute, value in vars(module).items():
-        if attribute not in _OF_TORCH:
-            yield value, f"attribute {attribute} of module {name}"
-    yield from _seen_by(type(module).forward, f"the forward of module {name}")
-    for hook in [hook for kind in _HOOKS for hook in vars(module)[kind].values()]:
-        yield from _seen_by(hook, f"a hook of module {name}")
-
-
-def _seen_by(function: Callable[..., Any], whose: str) -> Iterator[Named]:
-    if isinstance(function, functools.partial):
-        for value in [*function.args, *function.keywords.values()]:
-            yield value, f"an argument of {whose}"
-        yield from _seen_by(function.func, whose)
-    elif isinstance(function, types.MethodType):
-        owner = function.__self__
-        if not isinstance(owner, (nn.Module, type)):
-            for attribute, value in getattr(owner, "__dict__", {}).items():
-                yield value, f"{attribute} of {type(owner).__name__}, {whose}"
-        yield from _seen_by(function.__func__, whose)
-    elif isinstance(function, types.FunctionType):
-        code, cells = function.__code__, function.__closure__ or ()
-        seen = {name: function.__globals__.get(name) for name in code.co_names}
-        seen |= {name: _content(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
-        for name, value in seen.items():
-            yield value, f"{name} of {whose}"
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not yet assigned
-        return None
-
 
 #: A call: positional and keyword arguments, its region, and whether it comes from an earlier module
 #: of a route, so that its arguments are nobody else's.
@@ -290,12 +215,6 @@ class ServedCall:
                     f"{name}, and that cannot travel to its caller on another partition, which "
                     f"has no attribute {name} from now on: {error}. Return what others are to know"
                 )
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """Says it in the log of this rank, once a process."""
-    warning_here(text)
 
 
 def _add(
