@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on this host before its program starts.
+// Work on this host before its program starts, and what the log says of it.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,10 @@
 #include "entrypoint/runners/job_runner.h"
 
 namespace entrypoint {
+
+/// Logs facts of the host, the decisions of the plan, its notes and warnings. Log readers search
+/// for some of these lines, here and below: they are the reference's, word by word.
+void log_summary(const JobConfig& job, const HostFacts& facts, const LaunchPlan& plan);
 
 /// Puts the certificate authorities of machine and job into the file `joined`. A machine without a
 /// file of its own adds none. Throws ConfigError when the job's file cannot be read or holds no
@@ -28,5 +32,9 @@ struct Preparation {
 /// came, and this is how the job ends. Throws HostError when names do not resolve in time or
 /// CodeArtifact cannot be reached, ConfigError when it refuses.
 std::optional<Outcome> prepare(const LaunchPlan& plan, const Preparation& means);
+
+/// Logs the section "Invoking user script": the training environment, every exported variable and
+/// the command.
+void log_invocation(const LaunchPlan& plan, const Secrets& secrets);
 
 }  // namespace entrypoint

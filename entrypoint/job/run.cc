@@ -21,7 +21,6 @@
 #include "entrypoint/job/ending.h"
 #include "entrypoint/job/failure/cause.h"
 #include "entrypoint/job/preparation.h"
-#include "entrypoint/job/start_log.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/plan_report.h"

@@ -96,6 +96,7 @@ SealKey::SealKey(const JobSecret& secret, std::string_view purpose)
       stream_key_(derived_key(secret, fmt::format("{} stream", purpose))) {}
 
 void SealKey::apply_stream(const Mac& code, std::span<std::uint8_t> bytes) const {
+  if (bytes.empty()) return;  // their address may be null
   std::array<std::uint8_t, crypto_stream_xchacha20_NONCEBYTES> nonce{};
   std::memcpy(nonce.data(), code.data(), code.size());
   crypto_stream_xchacha20_xor(bytes.data(), bytes.data(), bytes.size(), nonce.data(),

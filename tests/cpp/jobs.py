@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cpp.commands import BUILD, command, succeed
+from tests.free_port import free_port
 
 
 def run_job(
@@ -47,5 +48,6 @@ def run_job(
         PYTHONPATH=str(BUILD / "python"),
         SM_LAUNCH_PYTHON=os.environ["WARM_PYTHON"],
         OMP_NUM_THREADS="1",
+        MASTER_PORT=free_port(),
         **variables,
     )

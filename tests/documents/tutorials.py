@@ -6,10 +6,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -41,12 +42,6 @@ def workplace(folder: Path) -> Path:
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def environment(**variables: str) -> dict[str, str]:
     """As in a shell after `source .venv/bin/activate`, with the launcher under test first, and
     Debian's docker before others, which may lack BuildKit."""
@@ -58,7 +53,7 @@ def environment(**variables: str) -> dict[str, str]:
         "PATH": ":".join([*programs, os.environ.get("PATH", "/usr/bin:/bin")]),
         "OMPI_MCA_btl": "^openib,ofi",  # btl/ofi sleeps for a second when a rank ends
         "GLOO_SOCKET_IFNAME": "lo",
-        "MASTER_PORT": str(free_port()),  # two tests at once
+        "MASTER_PORT": free_port(),  # two tests at once
         **variables,
     }
 

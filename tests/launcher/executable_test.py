@@ -11,7 +11,9 @@ import stat
 import subprocess
 
 import pytest
-from jobs import LIMIT, free_port, job_environment, make_trees, train_binary
+from jobs import LIMIT, job_environment, make_trees, train_binary
+
+from tests.free_port import free_port
 
 TRAINER = train_binary().with_name("launcher_trainer")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can mount a folder")

@@ -6,8 +6,10 @@ from __future__ import annotations
 import cluster
 import pytest
 from cluster import Cluster
-from jobs import free_port, make_trees
+from jobs import make_trees
 from runners import library, needs_mpirun, needs_torch, processes
+
+from tests.free_port import free_port
 
 # Rank 1 fails in its second step, in the way that the job's hyperparameter `how` says.
 FAILS_ON_RANK_1 = """

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -35,16 +32,6 @@ WAIT_FOR_STOP = """
     while True:
         time.sleep(0.1)
 """
-
-
-def free_port() -> str:
-    """Not one of those that the kernel gives to whoever asks for any: given back, it could be
-    another program's before the job takes it."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return str(port)
-    raise AssertionError("a hundred ports are taken")
 
 
 def hang_up_as_usual() -> None:

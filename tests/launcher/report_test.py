@@ -14,8 +14,10 @@ from typing import Any
 import cluster
 import pytest
 from cluster import two_hosts
-from jobs import ROOT, free_port, job_environment, make_trees, train_binary
+from jobs import ROOT, job_environment, make_trees, train_binary
 from runners import ALL_REDUCE_SMDDP, SMDDP, processes
+
+from tests.free_port import free_port
 
 # The record of a rank of smp: 20 steps of 100 ms.
 RECORDING = """

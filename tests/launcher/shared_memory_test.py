@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from jobs import ROOT, free_port, make_trees, train_binary
+from jobs import ROOT, make_trees, train_binary
 from runners import MPI, TORCHRUN, needs_hosts, needs_mpirun, needs_torch, processes
+
+from tests.free_port import free_port
 
 LOAD = """
     import os, sys, torch

@@ -17,7 +17,9 @@ from pathlib import Path
 import cluster
 import pytest
 from cluster import Cluster
-from jobs import Running, Tree, free_port, make_trees
+from jobs import Running, Tree, make_trees
+
+from tests.free_port import free_port
 
 # One write a line: torchrun's workers share a pipe.
 SCRIPT = """

@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 
 from cluster import Cluster
-from jobs import free_port, make_trees
+from jobs import make_trees
 from runners import (
     ALL_REDUCE,
     ALL_REDUCE_SMDDP,
@@ -21,6 +21,8 @@ from runners import (
     processes,
     told,
 )
+
+from tests.free_port import free_port
 
 
 @needs_mpirun

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from jobs import free_port, make_trees
+from jobs import make_trees
 from runners import SMDDP, TORCHRUN, needs_hosts, needs_mpirun, needs_torch, processes
+
+from tests.free_port import free_port
 
 pytestmark = needs_torch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from jobs import free_port, make_trees
+from jobs import make_trees
 from runners import (
     ALL_REDUCE,
     RANK_NAMES,
@@ -21,6 +21,8 @@ from runners import (
     processes,
     told,
 )
+
+from tests.free_port import free_port
 
 
 @needs_torch

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jobs import Result, Tree, free_port
+from jobs import Result, Tree
+
+from tests.free_port import free_port
 
 # Keeps its state in memory until the third update. Its first start ends early: after the fifth a
 # rank is killed, or its host is lost, or after any one it is stopped. Each rank says the digest of

@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.launcher.jobs import ROOT, free_port, job_environment, train_binary
+from tests.free_port import free_port
+from tests.launcher.jobs import ROOT, job_environment, train_binary
 from tests.mistakes.case import BEGIN, Mistake, Setting
 
 LIMIT = 60  # [s] after which a job that hangs is killed

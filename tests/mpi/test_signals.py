@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.jobs import free_port
+from tests.free_port import free_port
 
 JOB = Path(__file__).parent / "jobs" / "signalled_job.py"
 LIMIT = 60  # [s]

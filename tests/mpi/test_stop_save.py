@@ -16,6 +16,7 @@ import pytest
 from launching import Outcome, run_mpi
 
 from tests.digits_job import BUILD, BUILT
+from tests.free_port import free_port
 from tests.mpi.launching import JOBS
 
 
@@ -85,7 +86,7 @@ def train(tree: Path, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [BUILD / "bin" / "train"],
         env={**BUILT, "HOME": os.environ["HOME"], "SAGEMAKER_BASE_DIR": str(tree),
-             "SM_LAUNCH_PYTHON": sys.executable, **variables},
+             "SM_LAUNCH_PYTHON": sys.executable, "MASTER_PORT": free_port(), **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
