@@ -208,7 +208,7 @@ SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, T
     changed_.notify_all();
     return work;
   }
-  busy_ = true;
+  busy_ = computes_ = true;
   runner_ = std::this_thread::get_id();
   lock.unlock();
   run(task);
@@ -230,9 +230,14 @@ void SmddpBackend::run(const Task& task) {
     task.body(*communicator_, limit);
   } catch (...) {
     error = as_torch_error(std::current_exception());
-    const std::lock_guard lock(mutex_);
-    failed_ = true;
   }
+  {
+    // Before anybody learns of the end, who may end the group then: nothing is pending.
+    const std::lock_guard lock(mutex_);
+    computes_ = false;
+    failed_ |= error != nullptr;
+  }
+  changed_.notify_all();
   task.work->end(error, task.told_apart ? &callbacks_ : nullptr);
 }
 
@@ -242,7 +247,7 @@ void SmddpBackend::run_all() {
     // No deadline: an idle group waits for its next call or the end.
     changed_.wait(lock, [this] { return !busy_ && (!queue_.empty() || stopping_); });
     if (queue_.empty()) return;
-    busy_ = true;
+    busy_ = computes_ = true;
     runner_ = std::this_thread::get_id();
     {
       const Task task = std::move(queue_.front());
@@ -259,7 +264,7 @@ void SmddpBackend::run_all() {
 void SmddpBackend::stop(std::chrono::milliseconds patience) {
   {
     std::unique_lock lock(mutex_);
-    const auto idle = [this] { return queue_.empty() && !busy_; };
+    const auto idle = [this] { return queue_.empty() && !computes_; };
     if (communicator_ && !idle() && !changed_.wait_for(lock, patience, idle)) {
       communicator_->abort(fmt::format("rank {} has ended the group with collectives pending",
                                        communicator_->name(rank_)));

@@ -197,6 +197,7 @@ class SmddpBackend : public c10d::Backend {
   std::unique_ptr<PointToPoint> pairs_;            // likewise
   std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
   bool busy_ = false;       // somebody runs a collective: the thread, or a caller
+  bool computes_ = false;   // and its work has not ended
   std::thread::id runner_;  // who did so last
   bool stopping_ = false;
   bool failed_ = false;
