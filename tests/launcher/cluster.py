@@ -80,15 +80,19 @@ class Cluster:
         """The folder in which every host sees its own tree, as /opt/ml in a container."""
         return self.folder / "opt_ml"
 
+    def command_line(self, name: str, *command: object) -> list[str]:
+        """Words that run a command from that host's network, with the job's names."""
+        names = str(self.folder / "hosts")
+        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+        return [*self.network.enter(name), "unshare", "--mount", "bash", "-c", script, "command",
+                names, *map(str, command)]  # fmt: skip
+
     def command(
         self, name: str, *command: object, text: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command from that host's network, with the job's names."""
-        names = self.folder / "hosts"
-        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
         return subprocess.run(
-            [*self.network.enter(name), "unshare", "--mount", "bash", "-c",
-             script, "command", names, *map(str, command)],
+            self.command_line(name, *command),
             input=text, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
 

@@ -4,9 +4,10 @@ included."""
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cluster
@@ -95,20 +96,23 @@ def test_a_second_offer_is_refused_and_the_job_says_so(folder):
     assert "another key was accepted before; a job has one exchange" in master.tree.failure
 
 
-def test_a_replay_after_the_exchange_meets_sshd(folder):
-    with Cluster(
-        folder, make_trees(folder, UNTIL_KILLED, hosts=2, processes=1), outsiders=1
-    ) as hosts:
-        master, worker = hosts.start_all()
+@contextmanager
+def running_job(folder: Path) -> Iterator[Cluster]:
+    """Two hosts whose ranks are up, until the end of the block."""
+    trees = make_trees(folder, UNTIL_KILLED, hosts=2, processes=1)
+    with Cluster(folder, trees, outsiders=1) as hosts:
+        master, _ = hosts.start_all()
         master.wait_for_line("up", times=2)
+        yield hosts
 
+
+def test_a_replay_after_the_exchange_meets_sshd(folder):
+    with running_job(folder) as hosts:
         replay = f"SMP-KEYS/1 key algo-2 0123456789abcdef {STRANGE_KEY}\n"
         from_master = talk(hosts, "algo-1", replay)
         from_outside = talk(hosts, "other-1", replay)
         key = hosts.launch_file("algo-1", "job_key")
         logins = {name: log_in(hosts, name, key, "algo-2") for name in ("algo-1", "other-1")}
-        for host in (worker, master):
-            host.process.kill()
 
     for answer in (from_master, from_outside):
         assert answer.startswith("SSH-2.0-")
@@ -134,26 +138,19 @@ sys.stdin.read()
 
 
 def test_silent_connections_of_a_stranger_leave_room_for_the_job(folder):
-    with Cluster(
-        folder, make_trees(folder, UNTIL_KILLED, hosts=2, processes=1), outsiders=1
-    ) as hosts:
-        master, worker = hosts.start_all()
-        master.wait_for_line("up", times=2)
+    with running_job(folder) as hosts:
         key = hosts.launch_file("algo-1", "job_key")
-
-        names = f"mount --bind {hosts.folder / 'hosts'} /etc/hosts && exec {sys.executable} -c "
         stranger = subprocess.Popen(
-            [*hosts.network.enter("other-1"), "unshare", "--mount", "bash", "-c",
-             names + shlex.quote(SILENT)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            hosts.command_line("other-1", sys.executable, "-c", SILENT),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         with stranger:
             assert stranger.stdout is not None
             assert stranger.stdout.readline() == "held\n"
             logins = [log_in(hosts, "algo-1", key, "algo-2") for _ in range(5)]
             stranger.kill()
-        for host in (worker, master):
-            host.process.kill()
 
     assert [login.stdout for login in logins] == ["in\n"] * 5, logins[-1].stderr
 

@@ -197,7 +197,7 @@ def _check(
     optimizer: HasStates | None,
     strict: bool,
     *,
-    only_local: bool = False,
+    only_local: bool,
 ) -> None:
     """Raises SMPCheckpointError, naming what differs, unless ``saved`` is the state of this model
     and ``optimizer``. ``only_local``: it is that of this rank's pipeline stage."""
