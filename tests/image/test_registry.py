@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -109,17 +110,18 @@ def new_key(tmp_path: Path) -> Iterator[Callable[[str], Signer]]:
     for program in ("skopeo", "gpg"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}")
-    made: list[Signer] = []
+    with contextlib.ExitStack() as undo:
 
-    def make(name: str) -> Signer:
-        # The agent's socket lies there, and its path is bounded.
-        made.append(new_signer(Path(tempfile.mkdtemp()) / "g", name))
-        return made[-1]
+        def make(name: str) -> Signer:
+            # The agent's socket lies there, and its path is bounded.
+            home = Path(undo.enter_context(tempfile.TemporaryDirectory())) / "g"
+            signer = new_signer(home, name)
+            # It says that it ends, and removes its sockets while the folder is removed.
+            kill = ["gpgconf", "--kill", "all"]
+            undo.callback(subprocess.run, kill, env=signer.environment, check=False)
+            return signer
 
-    yield make
-    for signer in made:
-        subprocess.run(["gpgconf", "--kill", "all"], env=signer.environment, check=False)
-        shutil.rmtree(signer.home.parent)
+        yield make
 
 
 @dataclass(frozen=True)
