@@ -45,7 +45,8 @@ smp::schedule::ScheduleShape shape_of(const JobRecord& job) {
   return {.microbatches = microbatches,
           .active_microbatches = setting(job, "active_microbatches", microbatches),
           .schedule =
-              smp::schedule::parse_schedule(setting<std::string>(job, "pipeline", "interleaved"))};
+              smp::schedule::parse_schedule(setting<std::string>(job, "pipeline", "interleaved")),
+          .memory = setting(job, "pipeline_memory", 1.0)};
 }
 
 RankNumbers numbers_of_rank(const RankRecord& record) {

@@ -85,7 +85,6 @@ class Walk {
 };
 
 constexpr std::int64_t kMostRuns = 200'000;
-constexpr std::int64_t kBackwardPerForward = 2;  // gradients of inputs, and of parameters
 
 /// The forward runs, then the same ones back to the first.
 std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& model) {
@@ -104,7 +103,8 @@ std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& 
     runs.push_back({.rank = run->device,
                     .phase = schedule::Phase::kBackward,
                     .depth = run->depth,
-                    .work = run->work_ns * kBackwardPerForward,
+                    .work = run->work_ns,
+                    .deferred = run->work_ns,
                     .message = gradient});
     gradient = message(*run);  // of what the run had begun with
   }

@@ -47,9 +47,9 @@ struct StepModel {
   LinkCost link = kCpuLink;
 };
 
-/// Simulates the schedule that will run the step, in nanoseconds; a backward takes twice as long as
-/// its forward. At most some 200,000 runs are simulated, of at least two microbatches: fewer than
-/// asked for where the program is long.
+/// Simulates the schedule that will run the step, in nanoseconds; gradients of activations take as
+/// long as the forward, and so do those of parameters. At most some 200,000 runs are simulated, of
+/// at least two microbatches: fewer than asked for where the program is long.
 [[nodiscard]] schedule::Simulation predict_step(const CallProgram& program, int devices,
                                                 const StepModel& model);
 

@@ -27,7 +27,8 @@ AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& m
           .capacity_bytes = capacity_of(model),
           .step = {.shape = {.microbatches = config.microbatches,
                              .active_microbatches = config.active_microbatches,
-                             .schedule = schedule::parse_schedule(config.pipeline)},
+                             .schedule = schedule::parse_schedule(config.pipeline),
+                             .memory = config.pipeline_memory},
                    .link = model.on_gpus ? kGpuLink : kCpuLink}};
 }
 

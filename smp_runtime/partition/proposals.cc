@@ -34,6 +34,7 @@ class Proposer {
 
     propose_in_order(as_run, "");
     if (narrow != as_run) propose_in_order(narrow, " in narrow order");
+    if (shape().schedule == schedule::Schedule::kZeroBubble) propose_zigzag(as_run);
     propose_refined();
     propose_level_by_level();
     return std::move(result_);
@@ -95,6 +96,27 @@ class Proposer {
     if (front.empty()) return;
     const ParetoPoint& point = choose_point(front, resources, options_.memory_weight);
     add("time within memory" + suffix, devices_of(order, point.intervals.ends));
+  }
+
+  // Each device has several intervals, so that the first ones of all are short: a device begins
+  // its first microbatch, and ends its last one, that much earlier. In a zigzag the last device's
+  // end where its next ones begin, and the first device's end where the backward does (Qi et al.
+  // 2024, arXiv:2405.15362).
+  void propose_zigzag(const std::vector<int>& order) {
+    for (const int chunks : {2, 4}) {
+      const int count = chunks * stages_;
+      if (count > units_.size()) return;
+      const auto by_load =
+          solve_intervals({.weights = along(order, &Unit::load), .cuts = {}, .limits = {}}, count);
+      if (!by_load) return;
+      std::vector<int> device_of = devices_of(order, by_load->ends);
+      for (int& device : device_of) {
+        const int within = device % stages_;
+        device = device / stages_ % 2 == 0 ? within : stages_ - 1 - within;
+      }
+      add(fmt::format("zigzag of {}", chunks), device_of);
+      add(fmt::format("refined zigzag of {}", chunks), refine(loads_, device_of, stages_));
+    }
   }
 
   void propose_refined() { add("refined", refine(loads_, best_, stages_)); }

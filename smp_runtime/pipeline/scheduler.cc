@@ -74,10 +74,12 @@ class Scheduler::Worker {
 thread_local Scheduler::Worker* Scheduler::Worker::here = nullptr;
 
 Scheduler::Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup,
-                     std::function<void()> turn_setup)
+                     std::function<void()> turn_setup,
+                     std::function<DeferredWork(int64_t)> deferred)
     : schedule_(schedule),
       thread_setup_(std::move(thread_setup)),
       turn_setup_(std::move(turn_setup)),
+      deferred_(std::move(deferred)),
       open_(std::move(open)) {}
 
 Scheduler::~Scheduler() { cancel_all(); }
@@ -104,7 +106,9 @@ std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
     const int64_t microbatch = (*order_)[next_in_order_];
     const auto found = std::ranges::find_if(
         runnable_, [&](const Task* task) { return task->key.microbatch == microbatch; });
-    if (found != runnable_.end()) ++next_in_order_;
+    // Deferred work makes room for what the order says.
+    if (found == runnable_.end() || (!kept_.empty() && !admits(**found))) return runnable_.end();
+    ++next_in_order_;
     return found;
   }
   const auto first = std::ranges::min_element(runnable_, [this](const Task* a, const Task* b) {
@@ -131,9 +135,13 @@ Scheduler::Task* Scheduler::take() {
   if (picked == runnable_.end()) return nullptr;
   Task& task = **picked;
   runnable_.erase(picked);
-  if (task.worker == nullptr) begin(task.key);
+  const bool is_new = task.worker == nullptr;
+  if (is_new) begin(task.key);
   if (task.key.phase == Phase::kForward) {
     microbatches_[task.key.microbatch].last_forward = task.key.run;
+    if (is_new || task.key.depth == 0) {
+      open_.begin(task.key.microbatch, task.key.depth == 0);
+    }
   }
   recorded_.push_back(task.key);
   last_phase_ = task.key.phase;
@@ -144,8 +152,8 @@ bool Scheduler::admits(const Task& task) const {
   const TaskKey& key = task.key;
   if (task.worker != nullptr || key.phase == Phase::kBackward) return true;
   const auto state = microbatches_.find(key.microbatch);
-  if (state == microbatches_.end()) return open_.admits(key.microbatch, key.ranks);
-  return state->second.forwards > 0 || open_.admits(key.microbatch, state->second.before);
+  return open_.admits(key.microbatch,
+                      state == microbatches_.end() ? key.ranks : state->second.before);
 }
 
 void Scheduler::begin(TaskKey& key) {
@@ -153,14 +161,33 @@ void Scheduler::begin(TaskKey& key) {
       microbatches_.try_emplace(key.microbatch, MicrobatchState{.before = key.ranks});
   if (first) ++key.ranks;
   if (key.phase != Phase::kForward) return;
-  MicrobatchState& state = found->second;
-  if (state.last_forward >= 0 && key.run > state.last_forward + schedule::kNextRun) open_.revisit();
-  if (++state.forwards == 1) open_.open(key.microbatch);
+  const int64_t last = found->second.last_forward;
+  if (last >= 0 && key.run > last + schedule::kNextRun) open_.revisit();
 }
 
-void Scheduler::release_forward(int64_t microbatch) {
-  int64_t& forwards = microbatches_[microbatch].forwards;
-  if (forwards > 0 && --forwards == 0) open_.close(microbatch);
+void Scheduler::end_forward(int64_t microbatch) { end_after_work(microbatch, /*all=*/false); }
+
+void Scheduler::close(int64_t microbatch) { end_after_work(microbatch, /*all=*/true); }
+
+void Scheduler::end_after_work(int64_t microbatch, bool all) {
+  const auto state = microbatches_.find(microbatch);
+  if (state == microbatches_.end()) return;  // it was not here
+  const int64_t left = deferred_ ? deferred_(microbatch).left : 0;
+  open_.left(microbatch, left - std::exchange(state->second.left, left));
+  kept_.push_back({.microbatch = microbatch, .all = all, .until = left});
+  end_kept();
+}
+
+void Scheduler::end_kept() {
+  std::erase_if(kept_, [this](const Kept& kept) {
+    if (deferred_ && deferred_(kept.microbatch).done < kept.until) return false;
+    if (kept.all) {
+      open_.close(kept.microbatch);
+    } else {
+      open_.end(kept.microbatch);
+    }
+    return true;
+  });
 }
 
 std::vector<int64_t> Scheduler::held() const {
@@ -173,7 +200,7 @@ std::vector<int64_t> Scheduler::held() const {
 
 void Scheduler::end_microbatch(int64_t microbatch) {
   ended_.insert(microbatch);
-  open_.close(microbatch);
+  close(microbatch);
 }
 
 // --- The run token ---
@@ -231,8 +258,11 @@ void Scheduler::run(Worker& worker) {
   }
   worker.task = nullptr;
   // The body is both forward and backward.
-  if (task.key.phase == Phase::kBackward || task.key.depth == 0)
-    release_forward(task.key.microbatch);
+  if (task.key.depth == 0) {
+    close(task.key.microbatch);
+  } else if (task.key.phase == Phase::kBackward) {
+    end_forward(task.key.microbatch);
+  }
   drop(task);
 }
 
@@ -283,6 +313,7 @@ void Scheduler::cancel_all() {
 void Scheduler::begin_step() {
   recorded_.clear();
   ended_.clear();
+  kept_.clear();
   microbatches_.clear();
   open_.clear();
   last_phase_ = Phase::kForward;
@@ -325,6 +356,8 @@ void Scheduler::wait(WaitId id) {
   if (cancelling_) throw TaskCancelled{};
   Worker& substitute = idle_worker();  // there may be no memory for one: before anything changes
   waiting_.emplace(id, worker.task);
+  const TaskKey& key = worker.task->key;
+  if (key.depth == 0 && key.phase == Phase::kBackward) end_forward(key.microbatch);
   pause(worker, substitute);
 }
 

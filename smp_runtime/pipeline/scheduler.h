@@ -31,6 +31,15 @@ using schedule::Phase;
 using schedule::Schedule;
 using schedule::TaskKey;
 
+/// Pieces of work that a microbatch's backwards have left for later, and those that are done, in
+/// the same order.
+struct DeferredWork {
+  int64_t left = 0;
+  int64_t done = 0;
+
+  [[nodiscard]] bool is_done() const { return done == left; }
+};
+
 /// Thrown inside a paused task to unwind it when its step has failed elsewhere. A std::exception,
 /// since it passes through autograd, which handles no others.
 struct TaskCancelled : std::exception {
@@ -46,8 +55,11 @@ class Scheduler {
   /// `thread_setup` runs on each thread that the scheduler makes, before its first task and after
   /// each one that failed; `turn_setup` whenever such a thread gets the run token with no task on
   /// its stack, before all that it does with it, and throws nothing.
+  /// `deferred`: work of a microbatch that its backwards have left, and that keeps activations: a
+  /// forward whose backward is over counts until what was left by then is done, as end_kept() sees.
   Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup,
-            std::function<void()> turn_setup = {});
+            std::function<void()> turn_setup = {},
+            std::function<DeferredWork(int64_t)> deferred = {});
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -87,6 +99,8 @@ class Scheduler {
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the recorded order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
+  /// Deferred work is done: counts no more what it kept.
+  void end_kept();
   /// Nothing of `microbatch` will run any more in this step.
   void end_microbatch(int64_t microbatch);
   /// Once run_tasks() finds nothing to run: true if the recorded order is at its end though there
@@ -115,7 +129,7 @@ class Scheduler {
   /// Sets the phase of the running task from now on.
   void enter(Phase phase);
   /// The running task, a forward, keeps nothing: no backward will come for it.
-  void expect_no_backward() { release_forward(current().microbatch); }
+  void expect_no_backward() { end_forward(current().microbatch); }
 
   /// The running task's key. Must be called from a task.
   [[nodiscard]] const TaskKey& current() const;
@@ -130,16 +144,27 @@ class Scheduler {
     Worker* worker = nullptr;  ///< since it began
   };
 
+  /// What ends when so much of a microbatch's deferred work is done: a forward, or all of it.
+  struct Kept {
+    int64_t microbatch = 0;
+    bool all = false;
+    int64_t until = 0;
+  };
+
   /// State of a microbatch on this rank in this step.
   struct MicrobatchState {
     int64_t before = 0;         ///< ranks that it was on before this one
-    int64_t forwards = 0;       ///< whose backwards are still to come
     int64_t last_forward = -1;  ///< run
+    int64_t left = 0;           ///< deferred work of the backwards that are over
   };
 
   [[nodiscard]] bool admits(const Task& task) const;
   void begin(TaskKey& key);
-  void release_forward(int64_t microbatch);
+  /// A forward of the microbatch has its backward behind it, or none will come.
+  void end_forward(int64_t microbatch);
+  /// Nothing of it will begin any more.
+  void close(int64_t microbatch);
+  void end_after_work(int64_t microbatch, bool all);
   [[nodiscard]] std::vector<Task*>::iterator pick();
   /// The next task to run, if there is one; counts its run.
   [[nodiscard]] Task* take();
@@ -159,6 +184,7 @@ class Scheduler {
   const Schedule schedule_;
   const std::function<void()> thread_setup_;
   const std::function<void()> turn_setup_;
+  const std::function<DeferredWork(int64_t)> deferred_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;  ///< without a task, and without the run token
   std::list<Task> tasks_;
@@ -172,6 +198,7 @@ class Scheduler {
   std::optional<std::vector<int64_t>> order_;
   size_t next_in_order_ = 0;
   std::set<int64_t> ended_;  ///< microbatches of this step
+  std::vector<Kept> kept_;
   OpenMicrobatches open_;
   std::map<int64_t, MicrobatchState> microbatches_;
   std::vector<TaskKey> recorded_;

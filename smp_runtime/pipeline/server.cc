@@ -24,12 +24,10 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
     : transport_(transport),
       executor_(executor),
       options_(std::move(options)),
-      scheduler_(
-          options_.schedule,
-          OpenMicrobatches(options_.schedule, options_.active_microbatches, transport.size()),
-          options_.thread_setup, options_.turn_setup),
-      step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
-                  transport.size()),
+      scheduler_(options_.schedule, OpenMicrobatches(options_.shape(), transport.size()),
+                 options_.thread_setup, options_.turn_setup,
+                 [this](int64_t microbatch) { return executor_.deferred(microbatch); }),
+      step_order_(options_.shape(), options_.deterministic, transport.size()),
       bodies_(transport.size()),
       timeline_(options_.timeline),
       values_(transport.rank(), [this](int destination, Envelope envelope) {
@@ -178,6 +176,7 @@ void Server::loop(const std::function<bool()>& over) {
       drop_order();
       continue;
     }
+    if (begun_ && run_deferred()) continue;
     if (ended && scheduler_.tasks() == 0) return;
     wait_for_message();
   }

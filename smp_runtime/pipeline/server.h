@@ -70,8 +70,13 @@ class Executor {
                            const Purpose& purpose) = 0;
   /// The gradients of a call's inputs, from those of its outputs.
   virtual CallData backward(const CallId& id, CallData gradients, const Purpose& purpose) = 0;
-  /// Drops all that is kept for the microbatch.
+  /// Drops all that is kept for the microbatch, but deferred work.
   virtual void release(int64_t microbatch) = 0;
+  /// Does a piece of work that backwards have left for a time when this rank would wait; outside
+  /// tasks. False if there is none.
+  virtual bool run_deferred() { return false; }
+  /// Such work of the microbatch.
+  [[nodiscard]] virtual DeferredWork deferred(int64_t /*microbatch*/) const { return {}; }
   /// An error as text for the other ranks, e.g. a Python traceback.
   virtual std::string describe(const std::exception_ptr& error) = 0;
 };
@@ -79,6 +84,7 @@ class Executor {
 struct ServerOptions {
   Schedule schedule = Schedule::kInterleaved;
   int64_t active_microbatches = 1;  ///< begun and unfinished at one time; unbounded under kSimple
+  double memory = 1;                ///< ScheduleShape::memory
   bool deterministic = false;       ///< order of work independent of arrival times
   /// With `deterministic`: ranks of other groups, which run the same step, work in the same order,
   /// because theirs meet ours in collectives. It is never left; a step that cannot keep it fails.
@@ -92,6 +98,11 @@ struct ServerOptions {
   std::function<void()> check_interrupt;
   std::function<std::string(int64_t)> target_name;  ///< for reports; may be empty
   TimelineOptions timeline;
+
+  /// Of a step, but for the number of its microbatches.
+  [[nodiscard]] schedule::ScheduleShape shape() const {
+    return {.active_microbatches = active_microbatches, .schedule = schedule, .memory = memory};
+  }
 };
 
 /// The failure of another rank, which has told all ranks of it.
@@ -181,6 +192,8 @@ class Server {
   bool look(const std::function<bool()>& over);
   /// Runs tasks until there is none, and notes when. False if there was none.
   bool run_tasks(const std::function<bool()>& over);
+  /// Does a piece of deferred work; false if there is none.
+  bool run_deferred();
   /// Waits a moment for a backward that is due where a forward would go before it.
   void spin();
   /// Waits for a message and handles it, or for the planned order to prove wrong.

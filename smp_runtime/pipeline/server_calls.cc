@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that tasks of this rank make, and their replies.
+// Calls that tasks of this rank make, and their replies; what backwards leave for later.
 #include <utility>
 
 #include "smp_runtime/core/error.h"
@@ -75,6 +75,14 @@ void Server::enter_backward() {
   } else {
     scheduler_.enter(Phase::kBackward);  // the rank of the last module may be waiting for it
   }
+}
+
+bool Server::run_deferred() {
+  timeline_.begin_run();
+  if (!executor_.run_deferred()) return false;
+  timeline_.ran_deferred();
+  scheduler_.end_kept();
+  return true;
 }
 
 int64_t Server::microbatch() const {

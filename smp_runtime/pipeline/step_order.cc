@@ -57,17 +57,14 @@ std::string encode_recorded(std::span<const TaskKey> runs) {
   return bytes;
 }
 
-StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks)
-    : shape_{.active_microbatches = active_microbatches, .schedule = schedule},
-      deterministic_(deterministic),
-      ranks_(ranks) {}
+StepOrder::StepOrder(const schedule::ScheduleShape& shape, bool deterministic, int ranks)
+    : shape_(shape), deterministic_(deterministic), ranks_(ranks) {}
 
 void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   shape_.microbatches = microbatches;
   recorded_ranks_ = 0;
   runs_.clear();
-  const bool one_by_one =
-      shape_.schedule == Schedule::kInterleaved && shape_.active_microbatches == 1;
+  const bool one_by_one = shape_.schedule != Schedule::kSimple && shape_.active_microbatches == 1;
   if (!deterministic_ || one_by_one) return;
   plan_ = &plans_[{kind, microbatches}];
   mode_ = plan_->orders.empty() ? OrderMode::kRecord : OrderMode::kPlanned;

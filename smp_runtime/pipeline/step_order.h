@@ -44,7 +44,8 @@ struct RankOrder {
 /// The driver's side.
 class StepOrder {
  public:
-  StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks);
+  /// `shape` without the number of microbatches, which each step says.
+  StepOrder(const schedule::ScheduleShape& shape, bool deterministic, int ranks);
 
   /// Decides how the next step runs. Steps of one `kind` are expected to call the same modules.
   void begin_step(const std::string& kind, int64_t microbatches);

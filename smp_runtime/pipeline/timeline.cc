@@ -69,6 +69,13 @@ void Timeline::ran(const TaskKey& key, std::string_view name) {
       name, run_begun_, end, key.microbatch);
 }
 
+void Timeline::ran_deferred() {
+  if (options_.device_clock) options_.device_clock->end_run();
+  const auto end = Clock::now();
+  use_.computed += end - run_begun_;
+  add(record::Activity::kBackward, "gradients of parameters", run_begun_, end, -1);
+}
+
 std::chrono::nanoseconds Timeline::mean_run() const {
   if (!options_.device_clock) return mean_of(use_);
   const auto last = options_.device_clock->last();

@@ -71,6 +71,8 @@ class Timeline {
   void begin_run();
   /// A run of a task, since then, has paused or ended.
   void ran(const TaskKey& key, std::string_view name);
+  /// Deferred work has been done since then.
+  void ran_deferred();
   /// Mean time of a run in this step, or in the last one that a device has done; 0 before the first
   /// one.
   [[nodiscard]] std::chrono::nanoseconds mean_run() const;

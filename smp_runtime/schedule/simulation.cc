@@ -2,7 +2,9 @@
 #include "smp_runtime/schedule/simulation.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -23,7 +25,8 @@ struct Waiting {
 
 struct SimulatedRank {
   OpenMicrobatches open;
-  std::optional<size_t> first_run;  ///< of each microbatch
+  std::map<int64_t, std::deque<size_t>> deferred;  ///< runs that have left work, by microbatch
+  std::optional<size_t> first_run;                 ///< of each microbatch
   size_t last_run = 0;
   int64_t before = 0;  ///< ranks that it has been on by then
   Phase last = Phase::kForward;
@@ -39,9 +42,36 @@ bool is_revisit(std::span<const Run> runs, size_t from, size_t to) {
                              [&](const Run& between) { return between.depth <= runs[to].depth; });
 }
 
-std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const OpenMicrobatches& open,
-                                    int ranks) {
+/// True if a run is of the same call as one before it, or behind it for `step` -1: between them
+/// there are only calls that it makes.
+bool has_neighbour(std::span<const Run> runs, size_t position, std::ptrdiff_t step) {
+  const Run& run = runs[position];
+  const auto size = static_cast<std::ptrdiff_t>(runs.size());
+  for (auto at = static_cast<std::ptrdiff_t>(position) - step; at >= 0 && at < size; at -= step) {
+    const Run& other = runs[static_cast<size_t>(at)];
+    if (other.depth > run.depth) continue;
+    return other.depth == run.depth && other.rank == run.rank && other.phase == run.phase;
+  }
+  return false;
+}
+
+/// By run: how many forwards of the rank begin with it (1), or end (-1). Each run of the body
+/// counts.
+std::vector<int> calls_of(std::span<const Run> runs) {
+  std::vector<int> changes(runs.size(), 0);
+  for (size_t position = 0; position < runs.size(); ++position) {
+    const bool is_forward = runs[position].phase == Phase::kForward;
+    const bool is_body = runs[position].depth == 0;
+    if (is_forward && (is_body || !has_neighbour(runs, position, 1))) changes[position] = 1;
+    if (!is_forward && (is_body || !has_neighbour(runs, position, -1))) changes[position] = -1;
+  }
+  return changes;
+}
+
+std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const std::vector<int>& calls,
+                                    const OpenMicrobatches& open, int ranks) {
   std::vector<SimulatedRank> made(static_cast<size_t>(ranks), SimulatedRank{.open = open});
+  std::vector<std::vector<int64_t>> left(made.size());
   int64_t before = 0;
   for (size_t position = 0; position < runs.size(); ++position) {
     SimulatedRank& rank = made[static_cast<size_t>(runs[position].rank)];
@@ -53,6 +83,13 @@ std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const OpenMicroba
       rank.open.revisit();
     }
     rank.last_run = position;
+    if (calls[position] < 0) {
+      left[static_cast<size_t>(runs[position].rank)].push_back(runs[position].deferred);
+    }
+  }
+  for (size_t rank = 0; rank < made.size(); ++rank) {
+    const auto& first = made[rank].first_run;
+    if (first) made[rank].open.expect(left[rank], runs[*first].depth == 0);
   }
   return made;
 }
@@ -61,12 +98,13 @@ class Clockwork {
  public:
   Clockwork(std::span<const Run> runs, const ScheduleShape& shape, int ranks)
       : runs_(runs),
+        calls_(calls_of(runs)),
         shape_(shape),
-        ranks_(ranks_of(runs, OpenMicrobatches(shape.schedule, shape.active_microbatches, ranks),
-                        ranks)),
+        ranks_(ranks_of(runs, calls_, OpenMicrobatches(shape, ranks), ranks)),
         next_run_(static_cast<size_t>(shape.microbatches), 0),
         result_{.begun = std::vector<std::vector<BegunRun>>(ranks_.size()),
-                .busy = std::vector<int64_t>(ranks_.size(), 0)} {}
+                .busy = std::vector<int64_t>(ranks_.size(), 0),
+                .memory = std::vector<double>(ranks_.size(), 0)} {}
 
   Simulation run() {
     admit();
@@ -77,10 +115,12 @@ class Clockwork {
       while (!events_.empty() && events_.top().at == result_.length) {  // all of one instant first
         const Event event = events_.top();
         events_.pop();
-        if (event.work_done) {
+        if (event.kind == Event::kMessage) {
+          arrive(event.microbatch);
+        } else if (event.kind == Event::kRun) {
           end_run(event.microbatch);
         } else {
-          arrive(event.microbatch);
+          end_deferred(event.microbatch, event.run);
         }
       }
     }
@@ -91,10 +131,12 @@ class Clockwork {
 
  private:
   struct Event {
+    enum Kind : uint8_t { kMessage, kRun, kDeferred };  ///< arrives, or is done
     int64_t at = 0;
     int64_t number = 0;
     int64_t microbatch = 0;
-    bool work_done = false;  ///< else a message arrives
+    Kind kind = kMessage;
+    size_t run = 0;  ///< of kDeferred
 
     bool operator>(const Event& other) const {
       return std::tie(at, number) > std::tie(other.at, other.number);
@@ -118,7 +160,9 @@ class Clockwork {
   }
 
   [[nodiscard]] bool admits(const SimulatedRank& rank, int64_t microbatch) {
-    return next_run(microbatch) > *rank.first_run || rank.open.admits(microbatch, rank.before);
+    const size_t next = next_run(microbatch);
+    const bool begins_call = calls_[next] > 0 && (runs_[next].depth > 0 || next == *rank.first_run);
+    return !begins_call || rank.open.admits(microbatch, rank.before);
   }
 
   [[nodiscard]] TaskKey key_of(const Waiting& waiting) {
@@ -126,7 +170,8 @@ class Clockwork {
     return {.microbatch = waiting.microbatch,
             .phase = run.phase,
             .depth = run.depth,
-            .arrival = waiting.arrival};
+            .arrival = waiting.arrival,
+            .run = static_cast<int64_t>(next_run(waiting.microbatch))};
   }
 
   void start_next(size_t number) {
@@ -140,18 +185,63 @@ class Clockwork {
         best = index;
       }
     }
-    if (!best) return;
-    const int64_t microbatch = rank.waiting[*best].microbatch;
-    rank.waiting.erase(rank.waiting.begin() + static_cast<std::ptrdiff_t>(*best));
+    if (best) {
+      begin_run(number, *best);
+    } else if (!rank.deferred.empty()) {
+      begin_deferred(number);
+    }
+  }
+
+  void begin_run(size_t number, size_t index) {
+    SimulatedRank& rank = ranks_[number];
+    const int64_t microbatch = rank.waiting[index].microbatch;
+    rank.waiting.erase(rank.waiting.begin() + static_cast<std::ptrdiff_t>(index));
     const size_t position = next_run(microbatch);
+    const Run& run = runs_[position];
     rank.working = true;
-    rank.last = runs_[position].phase;
-    if (position == rank.first_run) rank.open.open(microbatch);
-    if (position == rank.last_run) rank.open.close(microbatch);
+    rank.last = run.phase;
+    if (calls_[position] > 0) {
+      rank.open.begin(microbatch, run.depth == 0);
+      result_.memory[number] = std::max(result_.memory[number], rank.open.memory());
+    }
+    if (calls_[position] < 0) rank.open.left(microbatch, run.deferred);
+    if (defers(run)) {
+      rank.deferred[microbatch].push_back(position);
+    } else {
+      end_call(rank, microbatch, position);
+    }
     result_.begun[number].push_back(
         {.microbatch = microbatch, .run = position, .begin = result_.length});
-    result_.busy[number] += runs_[position].work;
-    schedule(runs_[position].work, microbatch, /*work_done=*/true);
+    const int64_t work = run.work + (defers(run) ? 0 : run.deferred);
+    result_.busy[number] += work;
+    schedule(work, {.microbatch = microbatch, .kind = Event::kRun});
+  }
+
+  void begin_deferred(size_t number) {
+    SimulatedRank& rank = ranks_[number];
+    const auto lowest = rank.deferred.begin();
+    const auto [microbatch, position] = std::pair(lowest->first, lowest->second.front());
+    lowest->second.pop_front();
+    if (lowest->second.empty()) rank.deferred.erase(lowest);
+    rank.working = true;
+    result_.busy[number] += runs_[position].deferred;
+    schedule(runs_[position].deferred,
+             {.microbatch = microbatch, .kind = Event::kDeferred, .run = position});
+  }
+
+  [[nodiscard]] bool defers(const Run& run) const {
+    return shape_.schedule == Schedule::kZeroBubble && run.deferred > 0;
+  }
+
+  void end_call(SimulatedRank& rank, int64_t microbatch, size_t position) {
+    if (calls_[position] < 0) rank.open.end(microbatch);
+    if (position == rank.last_run) rank.open.close(microbatch);
+  }
+
+  void end_deferred(int64_t microbatch, size_t position) {
+    SimulatedRank& rank = rank_of(runs_[position]);
+    rank.working = false;
+    end_call(rank, microbatch, position);
   }
 
   void end_run(int64_t microbatch) {
@@ -163,18 +253,18 @@ class Clockwork {
     } else if (runs_[next].message == 0) {
       arrive(microbatch);
     } else {
-      schedule(runs_[next].message, microbatch, /*work_done=*/false);
+      schedule(runs_[next].message, {.microbatch = microbatch});
     }
   }
 
-  void schedule(int64_t after, int64_t microbatch, bool work_done) {
-    events_.push({.at = result_.length + after,
-                  .number = events_made_++,
-                  .microbatch = microbatch,
-                  .work_done = work_done});
+  void schedule(int64_t after, Event event) {
+    event.at = result_.length + after;
+    event.number = events_made_++;
+    events_.push(event);
   }
 
   const std::span<const Run> runs_;
+  const std::vector<int> calls_;  ///< by run, see calls_of()
   const ScheduleShape shape_;
   std::vector<SimulatedRank> ranks_;
   std::vector<size_t> next_run_;  ///< of each microbatch

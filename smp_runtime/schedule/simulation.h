@@ -19,8 +19,9 @@ struct Run {
   int rank = 0;
   Phase phase = Phase::kForward;
   int depth = 0;
-  int64_t work = 1;     ///< how long it takes
-  int64_t message = 0;  ///< how long after the run before it can begin
+  int64_t work = 1;      ///< how long it takes
+  int64_t deferred = 0;  ///< of a backward under kZeroBubble: what it leaves for a wait
+  int64_t message = 0;   ///< how long after the run before it can begin
 };
 
 /// The runs of a microbatch that goes forward through `stages` ranks, one after the other, and back
@@ -37,7 +38,8 @@ struct BegunRun {
 struct Simulation {
   std::vector<std::vector<BegunRun>> begun;  ///< by rank, in their order
   std::vector<int64_t> busy;                 ///< by rank: time at work
-  int64_t length = 0;                        ///< of the step
+  std::vector<double> memory;  ///< by rank: the most that it keeps, see OpenMicrobatches::memory()
+  int64_t length = 0;          ///< of the step
 
   /// By rank: the microbatch of each of its runs.
   [[nodiscard]] std::vector<std::vector<int64_t>> orders() const;
@@ -47,8 +49,9 @@ struct Simulation {
 
 /// `shape.microbatches` times the same `runs`, at most shape.in_flight() of them begun and
 /// unfinished. Each rank does one run at a time, chosen as runs_before() says among those that have
-/// come and that OpenMicrobatches admits. Messages do not slow each other down.
-/// O(microbatches * runs * in_flight) time.
+/// come and that OpenMicrobatches admits; where there is none, deferred work, the lowest
+/// microbatch's first. Messages do not slow each other down. O(microbatches * runs * in_flight)
+/// time.
 [[nodiscard]] Simulation simulate_schedule(std::span<const Run> runs, const ScheduleShape& shape,
                                            int ranks);
 

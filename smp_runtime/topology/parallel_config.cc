@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/topology/parallel_config.h"
 
+#include <cmath>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -67,7 +68,9 @@ Given merge(const Given& job, const Given& dict, const Settings& job_level,
 
 void derive_defaults(ParallelConfig& config, const Given& given) {
   if (!given.contains(find_parameter("active_microbatches"))) {
-    config.active_microbatches = config.pipeline_parallel_degree + 2;
+    const double memory = config.pipeline == "zero_bubble" ? config.pipeline_memory : 1;
+    const double most = memory * static_cast<double>(config.pipeline_parallel_degree);
+    config.active_microbatches = static_cast<std::int64_t>(std::ceil(most)) + 2;
   }
   if (!given.contains(find_parameter("memory_weight")) && config.optimize == "speed") {
     config.memory_weight = 0.2;

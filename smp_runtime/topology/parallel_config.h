@@ -21,6 +21,7 @@ struct ParallelConfig {
   std::int64_t microbatches = 1;
   std::int64_t active_microbatches = 3;  ///< default: partitions + 2
   std::string pipeline = "interleaved";
+  double pipeline_memory = 1;
   std::string optimize = "memory";
   double memory_weight = 0.8;  ///< default: 0.2 when `optimize` is "speed"
   std::string placement_strategy = "cluster";

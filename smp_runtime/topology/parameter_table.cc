@@ -13,7 +13,8 @@ constexpr double kMaxDegree = 1 << 20;
 constexpr double kMaxCount = 1 << 30;
 constexpr double kMaxSize = 1e15;
 
-constexpr std::array<std::string_view, 3> kPipelines{"interleaved", "simple", "_only_forward"};
+constexpr std::array<std::string_view, 4> kPipelines{"interleaved", "zero_bubble", "simple",
+                                                     "_only_forward"};
 constexpr std::array<std::string_view, 2> kOptimize{"memory", "speed"};
 constexpr std::array<std::string_view, 8> kPlacements{"cluster", "spread", "DPT", "DTP",
                                                       "PDT",     "PTD",    "TDP", "TPD"};
@@ -42,12 +43,19 @@ const std::array kTable = std::to_array<ConfigParameter>({
      .help = "microbatches in flight at once",
      .least = 1,
      .most = kMaxCount,
-     .derived_default = "partitions + 2"},
+     .derived_default = "partitions + 2; with zero_bubble pipeline_memory x partitions + 2"},
     {.name = "pipeline",
      .field = &Config::pipeline,
      .help = "interleaved: forwards and backwards in turn; simple: all forwards, then all "
-             "backwards; _only_forward: steps have no backward",
+             "backwards; _only_forward: steps have no backward; zero_bubble: interleaved, with "
+             "gradients of parameters computed when a rank would wait",
      .choices = kPipelines},
+    {.name = "pipeline_memory",
+     .field = &Config::pipeline_memory,
+     .help = "with zero_bubble: activations that a rank may keep, as a multiple of 1F1B's, which "
+             "are its own of as many microbatches as there are partitions",
+     .least = 0,
+     .most = kMaxDegree},
     {.name = "optimize",
      .field = &Config::optimize,
      .help = "what tensor parallelism and the partitioner favour",

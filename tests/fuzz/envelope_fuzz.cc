@@ -46,7 +46,7 @@ void look_at_order(std::string_view body) {
     require(RankOrder::decode(order.encode()).microbatches == order.microbatches);
   } catch (const smp::InternalError&) {
   }
-  StepOrder driver(Schedule::kInterleaved, 2, /*deterministic=*/true, /*ranks=*/2);
+  StepOrder driver({.active_microbatches = 2}, /*deterministic=*/true, /*ranks=*/2);
   driver.begin_step("step", 2);
   try {
     driver.add_recorded(kSource, body);

@@ -23,7 +23,7 @@ def settings(seed: int, partitions: int, deterministic: bool) -> dict[str, Any]:
         "partitions": partitions,
         "microbatches": assignment_jobs.draw(seed).microbatches,
         "active_microbatches": dice.randint(1, 4),
-        "pipeline": dice.choice(["simple", "interleaved"]),
+        "pipeline": dice.choice(["simple", "interleaved", "zero_bubble"]),
         "deterministic_server": deterministic,
         "auto_partition": False,
         "default_partition": dice.randrange(partitions),

@@ -30,7 +30,11 @@ SIZES = [ROWS, ROWS, 0, ROWS]
 # Partitions, schedule, a fixed order of work or none, and whether results go straight to who uses
 # them.
 CHOSEN = [(2, "interleaved", False, "on"), (2, "interleaved", True, "off")]
-GRID = list(itertools.product((2, 3, 4), ("simple", "interleaved"), (False, True), ("on", "off")))
+GRID = list(
+    itertools.product(
+        (2, 3, 4), ("simple", "interleaved", "zero_bubble"), (False, True), ("on", "off")
+    )
+)
 
 
 def settings(partitions: int, schedule: str, deterministic: bool, **others: Any) -> dict[str, Any]:
@@ -129,7 +133,7 @@ def test_tail_with_fewer_rows_than_microbatches_is_refused_and_the_next_step_cou
 
 
 @pytest.mark.skipif(not LONG, reason="1,000 steps: with --long only")
-@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 def test_a_thousand_steps_take_no_more_memory_than_five_hundred(pool, schedule):
     rows = 512 * MICROBATCHES
 

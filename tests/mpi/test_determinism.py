@@ -15,11 +15,12 @@ RANKS, STEPS, ROWS, RUNS = 4, 4, 24, 3
 
 
 def orders_in(file: Path) -> dict[int, list[tuple[int, int, str, str]]]:
-    """Work of each rank, in order: step, microbatch, phase and module."""
+    """Requests that each rank works on, in order: step, microbatch, phase and module. Deferred work
+    is none of a request, and comes when a rank would wait."""
     found: dict[int, list[tuple[int, int, str, str]]] = {rank: [] for rank in range(RANKS)}
     for rank, span in spans_in(file):
-        if span["cat"] in ("forward", "backward"):
-            place = span["args"]
+        place = span["args"]
+        if span["cat"] in ("forward", "backward") and place["microbatch"] >= 0:
             found[rank].append((place["step"], place["microbatch"], span["cat"], span["name"]))
     return found
 
@@ -33,7 +34,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RankPool,
     ranks.close()
 
 
-@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 def test_ranks_of_a_partition_work_in_one_order_in_all_replicas_and_runs(traced, schedule):
     ranks, folder = traced
     settings = {

@@ -27,7 +27,7 @@ HABITS = [
 ]
 
 
-@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 @pytest.mark.parametrize("habit", HABITS)
 def test_whatever_is_done_with_results_gives_the_bits_of_one_process(pool, habit, schedule):
     results = pool(4).run(
@@ -78,7 +78,7 @@ def test_a_failure_behind_a_remote_tensor_reaches_all_ranks_and_the_next_step_wo
 
 
 @pytest.mark.skipif(os.environ.get("SMP_LONG_TESTS") != "1", reason="1,000 steps: with --long only")
-@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 def test_a_thousand_steps_take_no_more_memory_than_five_hundred(pool, schedule):
     results = pool(4).run("direct_jobs:watch_memory", {**CONFIG, "pipeline": schedule}, 1000, 100)
 

@@ -21,7 +21,7 @@ def manual(**others):
     return config(2, microbatches=2, auto_partition=False, default_partition=0, **others)
 
 
-@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, schedule):
     results = pool(ranks).run(

@@ -17,16 +17,20 @@ STEPS, BATCH, MICROBATCHES = 20, 8, 4
 CHOSEN = [
     ("gpt2", 4, "interleaved", False),
     ("gpt2", 2, "simple", True),
+    ("gpt2", 4, "zero_bubble", False),
     ("gpt2_with_cache", 2, "interleaved", False),
     ("bert", 2, "interleaved", True),
+    ("bert", 4, "zero_bubble", True),
     ("vit", 4, "simple", False),
     ("t5", 4, "interleaved", True),
     ("resnet", 2, "simple", False),
     ("resnet", 4, "interleaved", True),
+    ("resnet", 2, "zero_bubble", False),
     ("choosing", 4, "interleaved", True),
     ("choosing", 2, "simple", False),
 ]
-GRID = list(itertools.product(real_models.KINDS, (2, 4), ("simple", "interleaved"), (False, True)))
+SCHEDULES = ("simple", "interleaved", "zero_bubble")
+GRID = list(itertools.product(real_models.KINDS, (2, 4), SCHEDULES, (False, True)))
 LONG = os.environ.get("SMP_LONG_TESTS") == "1"
 
 

@@ -26,7 +26,7 @@ def settings(dice: random.Random, ranks: int) -> dict[str, object]:
         "default_partition": 0,
         "microbatches": dice.choice([2, 4]),
         "active_microbatches": dice.randint(1, 4),
-        "pipeline": dice.choice(["simple", "interleaved"]),
+        "pipeline": dice.choice(["simple", "interleaved", "zero_bubble"]),
         "optimize": dice.choice(["speed", "memory"]),
         "prescaled_batch": dice.choice([False, True]),
         "placement_strategy": dice.choice(["cluster", "spread", "TPD"]),

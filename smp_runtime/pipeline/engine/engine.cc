@@ -14,6 +14,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
+#include "smp_runtime/pipeline/engine/separable_nodes.h"
 #include "smp_runtime/pipeline/engine/stream_clock.h"
 #include "smp_runtime/transport/error_text.h"
 
@@ -70,8 +71,13 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
   server_ = std::make_unique<Server>(*transport_, executor, std::move(server));
   direct_ = std::make_unique<DirectExchange>(*server_, options_.direct);
   ledger_ = std::make_unique<GradientLedger>(
-      options_.server.deterministic, [this] { return server_->microbatch(); },
+      options_.server.deterministic, [this] { return gradients_microbatch(); },
       [this] { note_gradient(); });
+  if (options_.server.schedule == Schedule::kZeroBubble && transport_->size() > 1) {
+    deferred_.emplace(DeferredGradients::Rules{
+        .is_parameter = [this](torch::autograd::Node& node) { return ledger_->adds_quietly(node); },
+        .is_separable = is_separable});
+  }
 }
 
 Engine::~Engine() = default;
@@ -82,6 +88,7 @@ void Engine::track_parameters(const std::vector<at::Tensor>& parameters) {
 
 void Engine::begin_step() {
   ledger_->reset();
+  if (deferred_) deferred_->clear();
   backwards_ = 0;
   step_modes_ = std::make_unique<at::ThreadLocalState>();
   if (options_.device) step_stream_ = cuda::current_stream(*options_.device);
@@ -240,14 +247,43 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
   }
   ++backwards_;
   if (edges.empty()) return;
+  DeferredGradients::Works left;
+  if (deferred_ && !keep_graph) left = deferred_->split(server_->microbatch(), edges);
   const SingleThreadedBackward guard;
   torch::autograd::Engine::get_default_engine().execute(edges, seeds, keep_graph,
                                                         /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
+  DeferredGradients::check(left);
+}
+
+DeferredWork Engine::deferred(int64_t microbatch) const {
+  return deferred_ ? deferred_->of(microbatch) : DeferredWork{};
+}
+
+bool Engine::run_deferred() {
+  if (!deferred_ || !deferred_->next()) return false;
+  deferring_ = deferred_->next();
+  try {
+    const at::ThreadLocalStateGuard modes(*step_modes_);
+    const SingleThreadedBackward guard;
+    deferred_->run_next();
+  } catch (...) {
+    deferring_.reset();
+    throw;
+  }
+  const int64_t microbatch = *std::exchange(deferring_, std::nullopt);
+  if (deferred(microbatch).is_done() && released_.erase(microbatch) > 0) {
+    ledger_->finish(microbatch);
+  }
+  return true;
+}
+
+int64_t Engine::gradients_microbatch() const {
+  return deferring_ ? *deferring_ : server_->microbatch();
 }
 
 void Engine::note_gradient() {
-  if (server_->microbatch() >= 0) {
+  if (gradients_microbatch() >= 0) {
     ++backwards_;
   } else if (options_.after_backward_outside && !std::exchange(backward_outside_, true)) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] {
@@ -319,13 +355,19 @@ void Engine::release(int64_t microbatch) {
     records_.clear();
     arguments_.clear();
     direct_->clear();
+    if (deferred_) deferred_->clear();
+    released_.clear();
     return;
   }
   std::erase_if(records_, [&](const auto& entry) { return entry.first.microbatch == microbatch; });
   std::erase_if(arguments_,
                 [&](const auto& entry) { return entry.first.microbatch == microbatch; });
   direct_->release(microbatch);
-  ledger_->finish(microbatch);
+  if (deferred(microbatch).is_done()) {
+    ledger_->finish(microbatch);
+  } else {
+    released_.insert(microbatch);
+  }
 }
 
 std::string Engine::describe(const std::exception_ptr& error) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <c10/core/Stream.h>
 
 #include "smp_runtime/pipeline/engine/call_body.h"
+#include "smp_runtime/pipeline/engine/deferred_gradients.h"
 #include "smp_runtime/pipeline/engine/direct_exchange.h"
 #include "smp_runtime/pipeline/engine/gradient_ledger.h"
 #include "smp_runtime/pipeline/server.h"
@@ -107,6 +109,8 @@ class Engine : private Executor {
                    const Purpose& purpose) override;
   CallData backward(const CallId& id, CallData gradients, const Purpose& purpose) override;
   void release(int64_t microbatch) override;
+  bool run_deferred() override;
+  [[nodiscard]] DeferredWork deferred(int64_t microbatch) const override;
   std::string describe(const std::exception_ptr& error) override;
   /// The caller's half of a call, and of its backward: what RemoteCall's two ends have in common
   /// with calls without gradient.
@@ -119,6 +123,8 @@ class Engine : private Executor {
   void begin_step();
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keep_graph);
+  /// The microbatch whose gradients the calling thread computes; -1 for none.
+  [[nodiscard]] int64_t gradients_microbatch() const;
   void measure_activations();
   void require_step(const char* what) const;
   /// Throws UserCodeError in a backward that is none of this engine, such as torch.autograd.grad in
@@ -131,6 +137,9 @@ class Engine : private Executor {
   const EngineOptions options_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<GradientLedger> ledger_;
+  std::optional<DeferredGradients> deferred_;
+  std::optional<int64_t> deferring_;  ///< microbatch of the deferred work under way
+  std::set<int64_t> released_;        ///< microbatches that only wait for deferred work
   std::unique_ptr<at::ThreadLocalState> step_modes_;  ///< of the thread that began the step
   std::optional<c10::Stream> step_stream_;            ///< the same thread's; none on the CPU
   std::unique_ptr<DirectExchange> direct_;

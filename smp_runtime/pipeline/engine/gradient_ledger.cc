@@ -49,7 +49,14 @@ void GradientLedger::watch(size_t entry) {
   auto accumulator = torch::autograd::impl::grad_accumulator(entries_[entry]->parameter);
   if (!accumulator || accumulator == entries_[entry]->accumulator) return;
   accumulator->add_pre_hook(std::make_unique<Hook>(self_, entry));
+  accumulators_.erase(entries_[entry]->accumulator.get());
+  accumulators_.insert(accumulator.get());
   entries_[entry]->accumulator = std::move(accumulator);  // the leaf holds its own weakly
+}
+
+bool GradientLedger::adds_quietly(torch::autograd::Node& node) const {
+  return accumulators_.contains(&node) && node.tensor_pre_hooks().empty() &&
+         node.tensor_post_acc_grad_hooks() == nullptr;
 }
 
 at::Tensor GradientLedger::record(size_t entry, const at::Tensor& gradient) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +33,9 @@ class GradientLedger {
   /// From now on gradients of these leaves go through the ledger, behind the hooks of users. Those
   /// of leaves that are frozen do from the step on before which they no longer are.
   void track(const std::vector<at::Tensor>& parameters);
+
+  /// True for the node that adds to one of them, where no hook of a user's is to see the gradient.
+  [[nodiscard]] bool adds_quietly(torch::autograd::Node& node) const;
 
   /// The backward of `microbatch` is over: adds its gradients, and those waiting for it, to
   /// `.grad`.
@@ -54,6 +58,7 @@ class GradientLedger {
   const std::function<int64_t()> microbatch_;
   const std::function<void()> seen_;
   std::vector<std::unique_ptr<Entry>> entries_;
+  std::unordered_set<const torch::autograd::Node*> accumulators_;  ///< of the entries
   std::vector<bool> finished_;
   int64_t next_ = 0;  ///< all microbatches below are in `.grad`
   /// Hooks outlive the ledger when a parameter does.

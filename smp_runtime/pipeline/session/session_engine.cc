@@ -40,6 +40,7 @@ std::unique_ptr<Engine> make_engine(session::Session& session, EngineOptions own
                          (config.deterministic_server && config.sharded_data_parallel_degree == 1);
   server.schedule = schedule::parse_schedule(config.pipeline);
   server.active_microbatches = config.active_microbatches;
+  server.memory = config.pipeline_memory;
   server.timeout = session.options().timeout;
   server.name = fmt::format("rank {}", session.ranks().rank);
   server.check_interrupt = [watch = session.barriers().watch(),

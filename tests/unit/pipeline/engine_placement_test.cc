@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random models over random placements: what several ranks compute is what one computes.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -267,10 +268,10 @@ TEST_P(AnyPlacement, DeterministicResultsEqualOneProcessToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Engine, AnyPlacement,
-    ::testing::Combine(::testing::Values(Numbers::kReal, Numbers::kWhole),
-                       ::testing::Values(Schedule::kSimple, Schedule::kInterleaved),
-                       ::testing::Values(Exchange::kOverCaller, Exchange::kDirect,
-                                         Exchange::kRemoteTensors)));
+    ::testing::Combine(
+        ::testing::Values(Numbers::kReal, Numbers::kWhole),
+        ::testing::Values(Schedule::kSimple, Schedule::kInterleaved, Schedule::kZeroBubble),
+        ::testing::Values(Exchange::kOverCaller, Exchange::kDirect, Exchange::kRemoteTensors)));
 
 TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
   std::mt19937 random(13);
@@ -282,7 +283,10 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
 
     const Exchange exchange = static_cast<Exchange>(round % 3);
     const StepResult split =
-        run_split(model, ranks, {.active_microbatches = 4}, batch, 4, 2, exchange);
+        run_split(model, ranks,
+                  {.schedule = round % 2 == 0 ? Schedule::kInterleaved : Schedule::kZeroBubble,
+                   .active_microbatches = 4},
+                  batch, 4, 2, exchange);
 
     // Four gradients per parameter, summed in another order: a few units in the last place of the
     // largest one.
@@ -311,11 +315,12 @@ TEST(Engine, RemoteTensorsComputeTheSameHoweverLateMessagesAre) {
     const Model model = random_model(random, Numbers::kWhole, ranks, 2 + random() % 8);
     const int64_t microbatches = int64_t{1} << (random() % 3);
     const at::Tensor batch = random_tensor(Numbers::kWhole, {microbatches * 2, kWidth});
-    const ServerOptions options{
-        .schedule = random() % 2 == 0 ? Schedule::kSimple : Schedule::kInterleaved,
-        .active_microbatches = static_cast<int64_t>(1 + random() % 5),
-        .deterministic = random() % 2 == 0,
-        .timeout = std::chrono::minutes(1)};
+    const ServerOptions options{.schedule = std::array{Schedule::kSimple, Schedule::kInterleaved,
+                                                       Schedule::kZeroBubble}[random() % 3],
+                                .active_microbatches = static_cast<int64_t>(1 + random() % 5),
+                                .memory = std::array{0.3, 1.0, 2.0}[random() % 3],
+                                .deterministic = random() % 2 == 0,
+                                .timeout = std::chrono::minutes(1)};
 
     const StepResult alone = run_alone(model, batch, microbatches);
     if (!exact(alone)) continue;

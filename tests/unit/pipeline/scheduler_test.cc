@@ -42,7 +42,7 @@ class LastRank : public ::testing::Test {
   }
 
   Scheduler scheduler_{Schedule::kInterleaved,
-                       OpenMicrobatches(Schedule::kInterleaved, kActive, kRanks), nullptr};
+                       OpenMicrobatches({.active_microbatches = kActive}, kRanks), nullptr};
 };
 
 TEST_F(LastRank, HoldsForwardsUntilABackwardFreesActivations) {
@@ -187,7 +187,7 @@ TEST_F(LastRank, ThrowsInTheLoopWhatATaskOrTheTimeBetweenTwoThrew) {
 
 TEST_F(LastRank, SetsAThreadUpAgainAfterATaskThatFailedThere) {
   int setups = 0;
-  Scheduler scheduler(Schedule::kInterleaved, OpenMicrobatches(Schedule::kInterleaved, 8, 1),
+  Scheduler scheduler(Schedule::kInterleaved, OpenMicrobatches({.active_microbatches = 8}, 1),
                       [&] { ++setups; });
   const auto fail = [] { throw std::runtime_error("in a task"); };
   const auto run_one = [&](const std::function<void()>& body) {

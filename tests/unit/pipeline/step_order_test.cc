@@ -25,7 +25,7 @@ std::string told(int64_t run, int64_t depth, int64_t phase) {
 }
 
 StepOrder in_a_recorded_step() {
-  StepOrder order(Schedule::kInterleaved, 2, /*deterministic=*/true, /*ranks=*/2);
+  StepOrder order({.active_microbatches = 2}, /*deterministic=*/true, /*ranks=*/2);
   order.begin_step("step", 2);
   return order;
 }

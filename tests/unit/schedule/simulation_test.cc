@@ -115,9 +115,106 @@ TEST(Simulation, KeepsRanksBusyThatMicrobatchesRevisit) {
   for (const size_t open : most_open(4, 3)) EXPECT_GT(open, 3);
 }
 
+/// Groups of layers on `ranks` ranks in zigzag, each with the same three times; rank 0 has the
+/// body.
+std::vector<Run> zigzag(int ranks, int chunks, int64_t time) {
+  std::vector<Run> runs;
+  for (int stage = 0; stage < chunks * ranks; ++stage) {
+    const int within = stage % ranks;
+    const int rank = stage / ranks % 2 == 0 ? within : ranks - 1 - within;
+    runs.push_back({.rank = rank, .depth = rank == 0 ? 0 : 1, .work = time});
+  }
+  for (int stage = chunks * ranks - 1; stage >= 0; --stage) {
+    Run run = runs[static_cast<size_t>(stage)];
+    run.phase = Phase::kBackward;
+    run.deferred = time;
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+struct ZeroBubble {
+  int chunks;
+  double memory;
+  double most_of_bound;  ///< length over that of a step in which all ranks work all the time
+};
+
+class ZeroBubbleTest : public ::testing::TestWithParam<ZeroBubble> {};
+
+TEST_P(ZeroBubbleTest, TakesLittleMoreThanTheWork) {
+  const auto [chunks, memory, most] = GetParam();
+  constexpr int kRanks = 4;
+  constexpr int64_t kMicrobatches = 8;
+  const ScheduleShape shape{.microbatches = kMicrobatches,
+                            .active_microbatches = 2 * kRanks + 2,
+                            .schedule = Schedule::kZeroBubble,
+                            .memory = memory};
+
+  const Simulation step = simulate_schedule(zigzag(kRanks, chunks, 12 / chunks), shape, kRanks);
+
+  const int64_t bound = kMicrobatches * 3 * 12;
+  for (const int64_t busy : step.busy) EXPECT_EQ(busy, bound);
+  EXPECT_LE(static_cast<double>(step.length), most * static_cast<double>(bound));
+  for (const double kept : step.memory) {
+    EXPECT_LE(kept, std::max(1.0 / kRanks, memory) + 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ZeroBubbleTest,
+                         ::testing::Values(ZeroBubble{1, 1, 1.13}, ZeroBubble{1, 2, 1.13},
+                                           ZeroBubble{2, 1, 1.07}, ZeroBubble{2, 0.5, 1.7},
+                                           ZeroBubble{4, 1, 1.04}, ZeroBubble{4, 0.5, 1.7},
+                                           ZeroBubble{4, 1.0 / 3, 3.0}));
+
+TEST(Simulation, WorkIsDeferredUnderZeroBubbleAlone) {
+  const auto runs = zigzag(4, 1, 1);
+  const ScheduleShape shape{.microbatches = 8, .active_microbatches = 6};
+
+  EXPECT_EQ(simulate_schedule(runs, shape, 4).length, (8 + 3) * 3);
+}
+
+TEST(OpenMicrobatches, OfZeroBubbleLeaveRoomForOlderOnes) {
+  OpenMicrobatches open({.active_microbatches = 8, .schedule = Schedule::kZeroBubble}, 4);
+  for (const int64_t work : {5, 5}) {  // two calls
+    open.begin(0);
+    open.left(0, work);
+  }
+  for (int call = 0; call < 2; ++call) open.end(0);
+  for (const int64_t microbatch : {1, 1, 2, 3}) open.begin(microbatch);
+
+  EXPECT_TRUE(open.admits(4, 0));  // four are kept, and two to come: there is room for eight
+  open.begin(4);
+  EXPECT_FALSE(open.admits(5, 0));
+  EXPECT_TRUE(open.admits(2, 0));
+  for (int call = 0; call < 2; ++call) open.end(1);
+  EXPECT_TRUE(open.admits(5, 0));
+}
+
+TEST(OpenMicrobatches, OfZeroBubbleCountByTheWorkThatEarlierOnesHaveLeft) {
+  OpenMicrobatches open({.active_microbatches = 8, .schedule = Schedule::kZeroBubble}, 2);
+  const auto begin = [&](int64_t microbatch, int runs) {
+    for (int run = 0; run < runs; ++run) open.begin(microbatch, /*is_body=*/true);
+  };
+  begin(0, 3);
+  EXPECT_DOUBLE_EQ(open.memory(), 0.5);  // nothing is known: the first run counts for all
+  for (const int64_t work : {0, 6, 2}) open.left(0, work);
+  open.close(0);
+
+  begin(1, 1);
+  EXPECT_DOUBLE_EQ(open.memory(), 2.0 / 16);
+  begin(1, 2);
+  EXPECT_DOUBLE_EQ(open.memory(), 8.0 / 16);
+  open.end(1);
+  EXPECT_DOUBLE_EQ(open.memory(), 8.0 / 16);
+  open.end(1);
+  EXPECT_DOUBLE_EQ(open.memory(), 2.0 / 16);
+  open.end(1);
+  EXPECT_DOUBLE_EQ(open.memory(), 2.0 / 16) << "a body keeps some until its end";
+}
+
 TEST(OpenMicrobatches, AreFewerTheMoreRanksWereBefore) {
-  OpenMicrobatches open(Schedule::kInterleaved, 6, 4);
-  for (const int64_t microbatch : {3, 4, 5, 6}) open.open(microbatch);
+  OpenMicrobatches open({.active_microbatches = 6}, 4);
+  for (const int64_t microbatch : {3, 4, 5, 6}) open.begin(microbatch);
 
   EXPECT_TRUE(open.admits(7, 1));
   EXPECT_FALSE(open.admits(7, 2));
@@ -126,32 +223,32 @@ TEST(OpenMicrobatches, AreFewerTheMoreRanksWereBefore) {
 }
 
 TEST(OpenMicrobatches, NeverHoldUpTheOldest) {
-  OpenMicrobatches open(Schedule::kInterleaved, 6, 4);
-  for (const int64_t microbatch : {3, 4, 5, 6, 7, 8}) open.open(microbatch);
+  OpenMicrobatches open({.active_microbatches = 6}, 4);
+  for (const int64_t microbatch : {3, 4, 5, 6, 7, 8}) open.begin(microbatch);
 
   EXPECT_TRUE(open.admits(2, 3));
   EXPECT_FALSE(open.admits(9, 3));
 }
 
 TEST(OpenMicrobatches, AreAsManyAsOnTheFirstRankAfterARevisit) {
-  OpenMicrobatches open(Schedule::kInterleaved, 6, 4);
-  for (const int64_t microbatch : {3, 4, 5, 6, 7}) open.open(microbatch);
+  OpenMicrobatches open({.active_microbatches = 6}, 4);
+  for (const int64_t microbatch : {3, 4, 5, 6, 7}) open.begin(microbatch);
 
   EXPECT_FALSE(open.admits(8, 3));
   open.revisit();
   EXPECT_TRUE(open.admits(8, 3));
-  open.open(8);
+  open.begin(8);
   EXPECT_FALSE(open.admits(9, 3));
 }
 
 TEST(OpenMicrobatches, FollowTheSettingAndTheSchedule) {
-  OpenMicrobatches few(Schedule::kInterleaved, 2, 4);
-  OpenMicrobatches many(Schedule::kInterleaved, 16, 4);
-  OpenMicrobatches all(Schedule::kSimple, 6, 4);
+  OpenMicrobatches few({.active_microbatches = 2}, 4);
+  OpenMicrobatches many({.active_microbatches = 16}, 4);
+  OpenMicrobatches all({.active_microbatches = 6, .schedule = Schedule::kSimple}, 4);
   for (int64_t microbatch = 0; microbatch < 12; ++microbatch) {
-    if (microbatch < 2) few.open(microbatch);
-    many.open(microbatch);
-    all.open(microbatch);
+    if (microbatch < 2) few.begin(microbatch);
+    many.begin(microbatch);
+    all.begin(microbatch);
   }
 
   EXPECT_FALSE(few.admits(12, 0));

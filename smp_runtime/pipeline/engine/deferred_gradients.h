@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backwards in two parts, as zero-bubble schedules have them (Qi et al. 2024, arXiv:2401.10241):
+// the gradients of activations at once, for other ranks wait for them, and those of parameters when
+// there is nothing better to do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "smp_runtime/pipeline/scheduler.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
+
+namespace smp::pipeline {
+
+/// Torch's own nodes compute both parts, each by a run of its own with the other part's edges taken
+/// out, so no formula is ours and gradients keep their bits: nodes that share a parameter have
+/// their later part in one run, which adds up what each gives in the order of a whole backward. Of
+/// the thread that works for the rank; see Scheduler.
+class DeferredGradients {
+ public:
+  using Node = torch::autograd::Node;
+
+  struct Rules {
+    /// True for the node that adds to a parameter whose gradient may come late.
+    std::function<bool(Node&)> is_parameter;
+    /// True for a node whose two parts cost about what both cost together, and which bears to be
+    /// run twice.
+    std::function<bool(Node&)> is_separable;
+  };
+
+  explicit DeferredGradients(Rules rules);
+
+  struct Work;
+  using Works = std::vector<std::shared_ptr<Work>>;
+
+  /// Changes the graph below `roots`, and these, so that its backward leaves the later parts here,
+  /// each as soon as all of its first parts are done. The graph is of no use for another backward
+  /// then.
+  [[nodiscard]] Works split(int64_t microbatch, torch::autograd::edge_list& roots) const;
+  /// Throws InternalError unless the backward of what split() gave has left all of it.
+  static void check(const Works& works);
+
+  /// The microbatch of the work that is to be done next; none if there is none.
+  [[nodiscard]] std::optional<int64_t> next() const;
+  /// What the microbatch's backwards have left since clear().
+  [[nodiscard]] DeferredWork of(int64_t microbatch) const;
+  /// Does the oldest piece of work of the lowest microbatch: a backward that ends in parameters.
+  /// There must be one.
+  void run_next();
+  /// Forgets all work: before a step, and when one has failed.
+  void clear();
+
+ private:
+  class Part;
+  struct Queue;
+
+  const Rules rules_;
+  const std::shared_ptr<Queue> queue_;  ///< shared with graphs whose backward is to come
+};
+
+}  // namespace smp::pipeline

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of ci/bench bubble: an emulated pipeline of four times as many layers as
+ranks, whose gradients of activations and of weights take a time each, ours and PyTorch's, in turn.
+
+    bubble_job.py MICROBATCHES ROUNDS MEMORY CHUNKS [PEER ...]
+
+CHUNKS: how many groups of layers a rank has, in zigzag: 1 is an ordinary pipeline, 2 a V.
+Layers compute on emulated devices, so that they overlap on a machine with fewer cores than ranks;
+the tensors between them are real and small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.distributed as dist
+from emulated_device import occupy
+from hosts_clock import timed
+from torch import nn
+from torch.distributed import pipelining
+
+SECONDS = 0.02  # of a layer's forward, of its activations' gradient, of its weight's
+LAYERS_A_RANK = 4
+PIPELINE = os.environ.get("BUBBLE_PIPELINE", "zero_bubble")
+WIDTH, ROWS = 256, 4
+
+
+class Kept:
+    """Layers of this rank whose activations are kept: up to their weights' gradients."""
+
+    now = most = 0
+
+    @classmethod
+    def add(cls, layers: int) -> None:
+        cls.now += layers
+        cls.most = max(cls.most, cls.now)
+
+    @classmethod
+    def take_most(cls) -> int:
+        most, cls.most = cls.most, cls.now
+        return most
+
+
+class Activations(torch.autograd.Function):
+    """A layer's forward, and its activations' gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        began = time.perf_counter()
+        ctx.save_for_backward(weight)
+        result = x * weight
+        Kept.add(1)
+        occupy(SECONDS, began)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        began = time.perf_counter()
+        (weight,) = ctx.saved_tensors
+        result = gradient * weight
+        occupy(SECONDS, began)
+        return result, None
+
+
+class Weight(torch.autograd.Function):
+    """Its weight's gradient: a function of its own, so that whoever has schedules for that can ask
+    for one without the other."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        began = time.perf_counter()
+        (x,) = ctx.saved_tensors
+        result = x.sum(0)
+        occupy(SECONDS, began)
+        Kept.add(-1)
+        return None, result
+
+
+class Stage(nn.Module):
+    def __init__(self, layers: int = 1) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(torch.ones(WIDTH)) for _ in range(layers))
+
+    def forward(self, x):
+        if not x.requires_grad:  # as behind other layers: its gradient is computed
+            x = x.detach().requires_grad_()
+        for weight in self.weights:
+            x = Activations.apply(x, weight.detach()) + Weight.apply(x.detach(), weight)
+        return x
+
+
+@smp.step
+def our_step(model, batch):
+    output = model(batch)
+    model.backward(output.sum())
+
+
+def make_ours(microbatches: int, chunks: int) -> Callable[[], None]:
+    ranks = list(range(smp.pp_size()))
+    order = [rank for number in range(chunks) for rank in (ranks, ranks[::-1])[number % 2]]
+    stages = [Stage(LAYERS_A_RANK // chunks) for _ in order]
+    for stage, rank in zip(stages, order, strict=True):
+        smp.set_partition(stage, rank)
+    model = smp.DistributedModel(nn.Sequential(*stages))
+    batch = torch.randn(ROWS * microbatches, WIDTH)
+    return lambda: our_step(model, batch)
+
+
+def make_peer(name: str, microbatches: int) -> Callable[[], None]:
+    schedule = getattr(pipelining.schedules, name)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    example = torch.randn(ROWS, WIDTH, requires_grad=True)  # or torch 2.15 sends no gradient back
+
+    def stage(number: int, stages: int, layers: int) -> pipelining.PipelineStage:
+        return pipelining.PipelineStage(
+            *(Stage(layers), number, stages, torch.device("cpu")),
+            input_args=(example,),
+            output_args=(example,),
+        )
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return output.sum()
+
+    batch = torch.randn(ROWS * microbatches, WIDTH)
+    if issubclass(schedule, pipelining.schedules.PipelineScheduleSingle):
+        runner = schedule(stage(rank, size, LAYERS_A_RANK), microbatches, loss_fn=loss)
+        has_last = rank == size - 1
+    else:
+        is_v = name in ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")
+        second = 2 * size - 1 - rank if is_v else size + rank
+        stages = [stage(number, 2 * size, LAYERS_A_RANK // 2) for number in (rank, second)]
+        runner = schedule(stages, microbatches, loss_fn=loss)
+        has_last = 2 * size - 1 in (rank, second)
+
+    def step() -> None:
+        inputs = (batch,) if rank == 0 else ()
+        if has_last:
+            runner.step(*inputs, target=batch)
+        else:
+            runner.step(*inputs)
+
+    return step
+
+
+def main() -> None:
+    microbatches, rounds, memory, chunks = (float(word) for word in sys.argv[1:5])
+    smp.init({"partitions": 4, "microbatches": int(microbatches), "auto_partition": False,
+              "default_partition": 0, "pipeline": PIPELINE, "pipeline_memory": memory})  # fmt: skip
+    steps = {"ours": make_ours(int(microbatches), int(chunks))}
+    failed = {}
+    for name in sys.argv[5:]:
+        try:
+            steps[name] = make_peer(name, int(microbatches))
+        except Exception as error:  # a schedule that does not run with these numbers
+            failed[name] = f"{type(error).__name__}: {error}"
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    kept: dict[str, int] = {}
+    for number in range(int(rounds) + 1):
+        for name, step in steps.items():
+            took, _ = timed(step)
+            most = torch.tensor(Kept.take_most())
+            dist.all_reduce(most, dist.ReduceOp.MAX)
+            kept[name] = int(most)
+            if number > 0:  # the first round warms up
+                seconds[name].append(took)
+    if smp.rank() == 0:
+        print("RESULT " + json.dumps({"seconds": seconds, "kept": kept, "failed": failed}))
+
+
+if __name__ == "__main__":
+    main()
