@@ -171,7 +171,8 @@ void Scheduler::close(int64_t microbatch) { end_after_work(microbatch, /*all=*/t
 
 void Scheduler::end_after_work(int64_t microbatch, bool all) {
   const auto state = microbatches_.find(microbatch);
-  if (state == microbatches_.end()) return;  // it was not here
+  if (state == microbatches_.end() || state->second.closed) return;
+  state->second.closed = all;
   const int64_t left = deferred_ ? deferred_(microbatch).left : 0;
   open_.left(microbatch, left - std::exchange(state->second.left, left));
   kept_.push_back({.microbatch = microbatch, .all = all, .until = left});

@@ -156,6 +156,7 @@ class Scheduler {
     int64_t before = 0;         ///< ranks that it was on before this one
     int64_t last_forward = -1;  ///< run
     int64_t left = 0;           ///< deferred work of the backwards that are over
+    bool closed = false;        ///< nothing of it will begin any more
   };
 
   [[nodiscard]] bool admits(const Task& task) const;
