@@ -167,9 +167,14 @@ class ParallelConfig:
     def partitions(self, arg1: int) -> None: ...
     @property
     def pipeline(self) -> str:
-        """interleaved: forwards and backwards in turn; simple: all forwards, then all backwards; _only_forward: steps have no backward"""
+        """interleaved: forwards and backwards in turn; simple: all forwards, then all backwards; _only_forward: steps have no backward; zero_bubble: interleaved, with gradients of parameters computed when a rank would wait"""
     @pipeline.setter
     def pipeline(self, arg1: str) -> None: ...
+    @property
+    def pipeline_memory(self) -> float:
+        """with zero_bubble: activations that a rank may keep, as a multiple of 1F1B's, which are its own of as many microbatches as there are partitions"""
+    @pipeline_memory.setter
+    def pipeline_memory(self, arg1: float) -> None: ...
     @property
     def pipeline_parallel_degree(self) -> int:
         """pipeline stages; partitions x tensor_parallel_degree divides the world size"""
