@@ -94,6 +94,15 @@ void warn_of_useless_file(ParallelConfig& config) {
       *config.partition_file));
 }
 
+void warn_of_useless_memory(ParallelConfig& config, const Given& given) {
+  if (config.pipeline == "zero_bubble" || !given.contains(find_parameter("pipeline_memory")))
+    return;
+  config.warnings.push_back(fmt::format(
+      "pipeline_memory={} bounds nothing with pipeline={}; active_microbatches does, or set "
+      "pipeline to zero_bubble",
+      config.pipeline_memory, config.pipeline));
+}
+
 void warn_of_no_effect(ParallelConfig& config) {
   const ParallelConfig defaults;
   for (const ConfigParameter& parameter : parameter_table()) {
@@ -141,6 +150,7 @@ ParallelConfig make_parallel_config(const Settings& job_level, const Settings& i
   check_rules(config, given.contains(find_parameter("default_partition")));
   warn_of_raised_bound(config);
   warn_of_useless_file(config);
+  warn_of_useless_memory(config, given);
   warn_of_no_effect(config);
   return config;
 }

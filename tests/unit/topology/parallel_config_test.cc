@@ -114,6 +114,20 @@ TEST(ParallelConfig, SimpleWarnsWhenItKeepsMoreMicrobatchesInFlight) {
   EXPECT_THAT(config_of("microbatches=4,active_microbatches=2").warnings, IsEmpty());
 }
 
+TEST(ParallelConfig, MemoryOfAPipelineThatHasNoBoundByItIsAWarning) {
+  EXPECT_THAT(config_of("pipeline=zero_bubble,pipeline_memory=2,partitions=4").warnings, IsEmpty());
+  EXPECT_THAT(config_of("pipeline_memory=2,partitions=4").warnings,
+              ElementsAre(HasSubstr("pipeline_memory=2 bounds nothing with pipeline=interleaved")));
+}
+
+TEST(ParallelConfig, ActiveMicrobatchesFollowTheMemoryOfAPipeline) {
+  EXPECT_EQ(config_of("pipeline=zero_bubble,partitions=4").active_microbatches, 6);
+  EXPECT_EQ(config_of("pipeline=zero_bubble,pipeline_memory=2,partitions=4").active_microbatches,
+            10);
+  EXPECT_EQ(config_of("pipeline=zero_bubble,pipeline_memory=0.3,partitions=4").active_microbatches,
+            4);
+}
+
 TEST(ParallelConfig, APartitionFileOfOnePartitionIsAWarning) {
   EXPECT_THAT(config_of("partition_file=parts.json").warnings,
               ElementsAre(HasSubstr("partition_file=parts.json is neither written nor read")));
