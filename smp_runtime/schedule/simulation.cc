@@ -202,7 +202,9 @@ class Clockwork {
     rank.last = run.phase;
     if (calls_[position] > 0) {
       rank.open.begin(microbatch, run.depth == 0);
-      result_.memory[number] = std::max(result_.memory[number], rank.open.memory());
+      if (shape_.schedule == Schedule::kZeroBubble) {
+        result_.memory[number] = std::max(result_.memory[number], rank.open.memory());
+      }
     }
     if (calls_[position] < 0) rank.open.left(microbatch, run.deferred);
     if (defers(run)) {

@@ -38,8 +38,9 @@ struct BegunRun {
 struct Simulation {
   std::vector<std::vector<BegunRun>> begun;  ///< by rank, in their order
   std::vector<int64_t> busy;                 ///< by rank: time at work
-  std::vector<double> memory;  ///< by rank: the most that it keeps, see OpenMicrobatches::memory()
-  int64_t length = 0;          ///< of the step
+  /// By rank, under kZeroBubble: the most that it keeps, see OpenMicrobatches::memory(). Else 0.
+  std::vector<double> memory;
+  int64_t length = 0;  ///< of the step
 
   /// By rank: the microbatch of each of its runs.
   [[nodiscard]] std::vector<std::vector<int64_t>> orders() const;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
@@ -51,8 +52,6 @@ class DeferredGradients::Part : public torch::autograd::Node {
     }
   }
 
-  [[nodiscard]] Node& whole() const { return *whole_; }
-  [[nodiscard]] const std::vector<bool>& late() const { return late_; }
   void leave_to(std::shared_ptr<Work> work, std::shared_ptr<Queue> queue) {
     work_ = std::move(work);
     queue_ = std::move(queue);
@@ -134,10 +133,10 @@ std::vector<Node*> in_order(const edge_list& roots) {
     size_t next = 0;
   };
   std::vector<Node*> order;
-  std::unordered_map<Node*, bool> seen;
+  std::unordered_set<Node*> seen;
   std::vector<Visit> way;
   const auto enter = [&](const Edge& edge) {
-    if (edge.is_valid() && seen.emplace(edge.function.get(), true).second) {
+    if (edge.is_valid() && seen.insert(edge.function.get()).second) {
       way.push_back({.node = edge.function.get()});
     }
   };

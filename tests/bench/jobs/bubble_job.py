@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of ci/bench bubble: an emulated pipeline of four times as many layers as
-ranks, whose gradients of activations and of weights take a time each, ours and PyTorch's, in turn.
+"""One rank of ci/bench bubble: an emulated pipeline of four times as many layers as ranks,
+whose gradients of activations and of weights take a time each, ours and PyTorch's, in turn.
 
     bubble_job.py MICROBATCHES ROUNDS MEMORY CHUNKS [PEER ...]
 
@@ -12,7 +12,6 @@ the tensors between them are real and small.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from torch.distributed import pipelining
 
 SECONDS = 0.02  # of a layer's forward, of its activations' gradient, of its weight's
 LAYERS_A_RANK = 4
-PIPELINE = os.environ.get("BUBBLE_PIPELINE", "zero_bubble")
 WIDTH, ROWS = 256, 4
 
 
@@ -89,7 +87,7 @@ class Weight(torch.autograd.Function):
 
 
 class Stage(nn.Module):
-    def __init__(self, layers: int = 1) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         self.weights = nn.ParameterList(nn.Parameter(torch.ones(WIDTH)) for _ in range(layers))
 
@@ -157,7 +155,8 @@ def make_peer(name: str, microbatches: int) -> Callable[[], None]:
 def main() -> None:
     microbatches, rounds, memory, chunks = (float(word) for word in sys.argv[1:5])
     smp.init({"partitions": 4, "microbatches": int(microbatches), "auto_partition": False,
-              "default_partition": 0, "pipeline": PIPELINE, "pipeline_memory": memory})  # fmt: skip
+              "default_partition": 0, "pipeline": "zero_bubble",
+              "pipeline_memory": memory})  # fmt: skip
     steps = {"ours": make_ours(int(microbatches), int(chunks))}
     failed = {}
     for name in sys.argv[5:]:
