@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include "smp_runtime/core/error.h"
 
@@ -160,10 +161,31 @@ bool has_hooks(Node& node) {
          !node.post_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
+/// True if the node is of that class, and none of what it has saved passes through hooks, which may
+/// give it once only.
+template <class Function>
+bool is(Node& node, auto... saved) {
+  const auto* function = dynamic_cast<Function*>(&node);
+  return function != nullptr && !((function->*saved).has_hooks() || ...);
+}
+
+/// True for a node whose two parts cost about what both cost together, and which bears to be run
+/// twice.
+bool is_separable(Node& node) {
+  using namespace torch::autograd::generated;  // their names are those of the operators
+  return is<AddBackward0>(node) ||
+         is<MulBackward0>(node, &MulBackward0::self_, &MulBackward0::other_) ||
+         is<MmBackward0>(node, &MmBackward0::self_, &MmBackward0::mat2_) ||
+         is<AddmmBackward0>(node, &AddmmBackward0::mat1_, &AddmmBackward0::mat2_) ||
+         is<ConvolutionBackward0>(node, &ConvolutionBackward0::input_,
+                                  &ConvolutionBackward0::weight_) ||
+         is<EmbeddingBackward0>(node, &EmbeddingBackward0::indices_);
+}
+
 }  // namespace
 
-DeferredGradients::DeferredGradients(Rules rules)
-    : rules_(std::move(rules)), queue_(std::make_shared<Queue>()) {}
+DeferredGradients::DeferredGradients(IsParameter is_parameter)
+    : is_parameter_(std::move(is_parameter)), queue_(std::make_shared<Queue>()) {}
 
 DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list& roots) const {
   const std::vector<Node*> order = in_order(roots);
@@ -181,8 +203,8 @@ DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list&
     const edge_list& edges = node->next_edges();
     const bool leads_to_parameters = std::ranges::any_of(edges, is_late) &&
                                      std::ranges::none_of(edges, is_early) && !has_hooks(*node) &&
-                                     !rules_.is_separable(*node);
-    if (!leads_to_parameters && !rules_.is_parameter(*node)) continue;
+                                     !is_separable(*node);
+    if (!leads_to_parameters && !is_parameter_(*node)) continue;
     const size_t group = late[node] = groups.add();
     for (const Edge& edge : edges) {
       if (edge.is_valid()) groups.join(group, late[edge.function.get()]);
@@ -201,7 +223,7 @@ DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list&
     if (late.contains(node)) continue;
     const edge_list& edges = node->next_edges();
     if (std::ranges::none_of(edges, is_late)) continue;
-    if (node->num_inputs() != 1 || has_hooks(*node) || !rules_.is_separable(*node)) {
+    if (node->num_inputs() != 1 || has_hooks(*node) || !is_separable(*node)) {
       std::ranges::for_each(edges, pin);
       continue;
     }

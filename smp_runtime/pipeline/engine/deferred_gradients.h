@@ -20,21 +20,15 @@ namespace smp::pipeline {
 
 /// Torch's own nodes compute both parts, each by a run of its own with the other part's edges taken
 /// out, so no formula is ours and gradients keep their bits: nodes that share a parameter have
-/// their later part in one run, which adds up what each gives in the order of a whole backward. Of
-/// the thread that works for the rank; see Scheduler.
+/// their later part in one run, which adds up what each gives in the order of a whole backward.
+/// Sums, products, convolutions and embeddings are run so: nearly all of a network's work, and each
+/// part costs about its share of both. Of the thread that works for the rank; see Scheduler.
 class DeferredGradients {
  public:
-  using Node = torch::autograd::Node;
+  /// True for the node that adds to a parameter whose gradient may come late.
+  using IsParameter = std::function<bool(torch::autograd::Node&)>;
 
-  struct Rules {
-    /// True for the node that adds to a parameter whose gradient may come late.
-    std::function<bool(Node&)> is_parameter;
-    /// True for a node whose two parts cost about what both cost together, and which bears to be
-    /// run twice.
-    std::function<bool(Node&)> is_separable;
-  };
-
-  explicit DeferredGradients(Rules rules);
+  explicit DeferredGradients(IsParameter is_parameter);
 
   struct Work;
   using Works = std::vector<std::shared_ptr<Work>>;
@@ -60,7 +54,7 @@ class DeferredGradients {
   class Part;
   struct Queue;
 
-  const Rules rules_;
+  const IsParameter is_parameter_;
   const std::shared_ptr<Queue> queue_;  ///< shared with graphs whose backward is to come
 };
 

@@ -14,7 +14,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
-#include "smp_runtime/pipeline/engine/separable_nodes.h"
 #include "smp_runtime/pipeline/engine/stream_clock.h"
 #include "smp_runtime/transport/error_text.h"
 
@@ -74,9 +73,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
       options_.server.deterministic, [this] { return gradients_microbatch(); },
       [this] { note_gradient(); });
   if (options_.server.schedule == Schedule::kZeroBubble && transport_->size() > 1) {
-    deferred_.emplace(DeferredGradients::Rules{
-        .is_parameter = [this](torch::autograd::Node& node) { return ledger_->adds_quietly(node); },
-        .is_separable = is_separable});
+    deferred_.emplace([this](torch::autograd::Node& node) { return ledger_->adds_quietly(node); });
   }
 }
 

@@ -14,8 +14,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "smp_runtime/pipeline/engine/separable_nodes.h"
-
 namespace smp::pipeline {
 namespace {
 
@@ -56,9 +54,7 @@ Outcome backward(const Network& network, bool is_split) {
     accumulators.insert(held.back().get());
   }
   torch::autograd::edge_list edges{torch::autograd::impl::gradient_edge(loss)};
-  DeferredGradients deferred(
-      {.is_parameter = [&](auto& node) { return accumulators.contains(&node); },
-       .is_separable = is_separable});
+  DeferredGradients deferred([&](auto& node) { return accumulators.contains(&node); });
   DeferredGradients::Works works;
   if (is_split) works = deferred.split(5, edges);
   Outcome outcome{.works = works.size()};
@@ -206,9 +202,7 @@ TEST(DeferredGradients, AreForgottenWithAStepThatFailed) {
   const Tensor weight = parameter({8, 8});
   const Tensor loss = at::linear(parameter({2, 8}), weight).sum();
   const auto accumulator = torch::autograd::impl::grad_accumulator(weight);
-  DeferredGradients deferred(
-      {.is_parameter = [&](auto& node) { return &node == accumulator.get(); },
-       .is_separable = is_separable});
+  DeferredGradients deferred([&](auto& node) { return &node == accumulator.get(); });
   torch::autograd::edge_list edges{torch::autograd::impl::gradient_edge(loss)};
   auto works = deferred.split(5, edges);
   torch::autograd::Engine::get_default_engine().execute(edges, {at::ones({})}, false, false, true);
