@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From how a job ended to what the world sees: exit status, marker files, log lines. Programs die
 // of a full disk in ways that do not say so, and a SIGKILL alone does not tell of a kill for
-// memory: both are looked for here.
+// memory: both are looked for here. Secrets that none of these may show are collected first.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command lines, and the user script's from its hyperparameters: `--key value` for each, always two
-// arguments, values as Python's str() prints them; or one override `key=value`.
+// Arguments of the user's script from its hyperparameters: `--key value` for each, always two,
+// values as Python's str() prints them; or one override `key=value`. Whole commands:
+// planned_command.h.
 #pragma once
 
 #include <cstddef>

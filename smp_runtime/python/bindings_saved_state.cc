@@ -178,7 +178,7 @@ void bind_saved_state(py::module_& module) {
             with_files([&] { saved.add_model({to_items(entries), saved.where()}, tied); });
           },
           py::arg("entries"), py::arg("tied") = std::map<std::string, std::string>(),
-          "Reads a file of a model's entries.")
+          "Takes the entries of a file of a model.")
       .def(
           "add_optimizer",
           [](SavedState& saved, const py::object& state, const Names& names,

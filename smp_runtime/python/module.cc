@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module smdistributed._runtime: everything that Python calls in C++.
+// The extension module smdistributed._runtime: all that Python calls in C++ but
+// the c10d backend, which is smddp's.
 #include "smp/version.h"
 #include <pybind11/pybind11.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of one rank, and the c10d groups that belong to them.
+// The groups of one rank, and the c10d groups that belong to them, made by whoever opens the
+// session: Python says of which backend.
 #pragma once
 
 #include <chrono>

@@ -2,8 +2,8 @@
 // The state of a model and of its optimizer as it was saved, whatever job wrote it: see
 // "Checkpoints" in docs/reference/file_formats.md.
 //
-// Each form of file has one reader into it; restoring asks it for runs of elements, by parameter
-// and field, as the own layout has them.
+// Takes objects as they were read, with one reader for each form of them; restoring asks it for
+// runs of elements, by parameter and field, as the own layout has them.
 #pragma once
 
 #include <cstdint>

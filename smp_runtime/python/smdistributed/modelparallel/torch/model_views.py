@@ -26,7 +26,7 @@ from smdistributed.modelparallel.torch.nn.distributed_module import DistributedM
 class ReplicaModule(nn.Module):
     """The level that ``DistributedDataParallel`` would be: ``model.module.module`` is the user's.
 
-    Scripts reach through it; the averaging itself happens at the end of a step.
+    Scripts reach through it; the averaging itself is GradientReducer's.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects in files: written whole or not at all, with a checksum, by the runtime in C++. One save
-of a checkpoint by all ranks is staged, written, and published in one step, or not at all."""
+"""Objects in files: written whole or not at all, with a checksum, by the runtime in C++, and read
+by ``torch.load``. One save of a checkpoint by all ranks is staged, written, and published in one
+step, or not at all."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 state.
 
 A part says of each parameter which elements it holds; nothing but plain containers and tensors is
-in it. ``smp_runtime/checkpoint/state`` writes parts and reads them, into ``_runtime.SavedState``.
+in it. ``smp_runtime/checkpoint/state`` makes parts, and of those that were read a
+``_runtime.SavedState``.
 """
 
 from __future__ import annotations
