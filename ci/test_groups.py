@@ -376,10 +376,14 @@ EVERY = ALL | {
     "figures": one_test("ci/figures", "--measure"),
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
-# Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
-# other: at the lowest priority those that calculate, then those that hardly meet the others.
+# Tests of several processes wait for two thirds of their time. So groups run in three rows beside
+# each other, those that only calculate at the lowest priority.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "cluster")
+ROWS = (
+    ("launcher", "mpi", "thorough"),
+    ("lint", "unit", "golden", "python", "examples", "gpu", "image"),
+    (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "cluster"),
+)
 
 
 def chosen_groups(arguments: list[str]) -> Groups:
@@ -404,12 +408,15 @@ def sum_of(groups: Groups, budgets: dict[str, int], lowest: Sequence[str] = ()) 
 
 
 def run_all(groups: Groups, budgets: dict[str, int]) -> Count:
-    """Runs the groups of BESIDE beside the others, where there are any."""
-    beside = {name: groups[name] for name in BESIDE if name in groups}
-    others = {name: body for name, body in groups.items() if name not in beside}
-    with ThreadPoolExecutor(max_workers=1) as second:
-        counted = second.submit(sum_of, beside, budgets, CALCULATE if others else ())
-        return sum_of(others, budgets) + counted.result()
+    """Runs the groups of ROWS beside each other, and then the others."""
+    rows = [{name: groups[name] for name in row if name in groups} for row in ROWS]
+    rows = [row for row in rows if row]
+    lowest = CALCULATE if len(rows) > 1 else ()
+    with ThreadPoolExecutor(max_workers=len(ROWS)) as executor:
+        counts = list(executor.map(lambda row: sum_of(row, budgets, lowest), rows))
+    in_rows = {name for row in rows for name in row}
+    others = {name: body for name, body in groups.items() if name not in in_rows}
+    return sum(counts, Count()) + sum_of(others, budgets)
 
 
 def main() -> int:
