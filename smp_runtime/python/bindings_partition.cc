@@ -12,6 +12,7 @@
 #include "smp_runtime/partition/job_partition.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/partition/partition_file.h"
+#include "smp_runtime/partition/split_points.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
@@ -102,6 +103,8 @@ void bind_partition(py::module_& module) {
       "``parameter_bytes`` are those of the model's parameters, which ``replicas`` ranks hold\n"
       "alike; ``device_bytes`` is the memory of one device, 0 if that is not known, of which one\n"
       "recompute at a time needs ``recompute_bytes``.");
+  module.def("split_points", &partition::split_points, py::arg("tree"), py::arg("stages"),
+             "Names of the modules with which the stages but the first begin.");
   module.def(
       "assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
       py::arg("default_partition"),

@@ -999,7 +999,7 @@ class SavedState:
     """The state of a model and of its optimizer as it was saved, whatever job wrote it; checkpoint/state/saved_state.h."""
     def __init__(self, where: str) -> None: ...
     def add_model(self, entries: typing.Any, tied: collections.abc.Mapping[str, str] = {}) -> None:
-        """Reads a file of a model's entries."""
+        """Takes the entries of a file of a model."""
     def add_optimizer(
         self,
         state: typing.Any,
@@ -1257,6 +1257,9 @@ def runtime_variables() -> list[tuple[str, str, str]]:
 def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not
     set them; transport/fabric/fabric_library.h."""
+
+def split_points(tree: ModuleTree, stages: int) -> list[str]:
+    """Names of the modules with which the stages but the first begin."""
 
 def sum_of_powers(
     tensors: collections.abc.Sequence[torch.Tensor], norm_type: float

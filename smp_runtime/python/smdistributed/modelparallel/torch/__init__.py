@@ -54,10 +54,7 @@ from smdistributed.modelparallel.torch._annotations.model_creation import (
     delay_param_initialization,
     model_creation,
 )
-from smdistributed.modelparallel.torch._annotations.partition_annotations import (
-    partition,
-    set_partition,
-)
+from smdistributed.modelparallel.torch._annotations.partition_annotations import set_partition
 from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
     set_tensor_parallelism,
     tensor_parallelism,
@@ -83,6 +80,7 @@ from smdistributed.modelparallel.torch._checkpoint.stop_save import checkpoint_o
 from smdistributed.modelparallel.torch._files.verification import verify_checkpoint
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._metrics.reports import progress
+from smdistributed.modelparallel.torch._partition.split_points import partition
 from smdistributed.modelparallel.torch._ranks.comm import (
     CommGroup,
     RankType,
