@@ -88,6 +88,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/cluster",
         "smp_runtime/partition",
         "smp_runtime/checkpoint",
+        "smp_runtime/record",
     ),
     "smp_runtime/metrics": ("smp_runtime/metrics/outputs", "smp_runtime/session"),
     "smp_runtime/api": (

@@ -143,20 +143,25 @@ json ideal_json(const JobRecord& job, const JobNumbers& numbers, std::int64_t st
   const auto work = [&](Activity activity) {
     return mean_work(job, step, activity, numbers.shape.microbatches);
   };
-  const auto spans = static_cast<std::size_t>(2 * numbers.stages * numbers.shape.microbatches);
+  const auto spans = static_cast<std::size_t>(3 * numbers.stages * numbers.shape.microbatches);
   const std::int64_t forward = work(Activity::kForward);
   if (numbers.stages < 2 || forward == 0 || spans > kChartSpans / 2) return nullptr;
-  const auto runs =
+  auto runs =
       smp::schedule::runs_of_equal_stages(numbers.stages, forward, work(Activity::kBackward));
+  for (smp::schedule::Run& run : runs) {
+    if (run.phase == smp::schedule::Phase::kBackward) run.deferred = work(Activity::kDeferred);
+  }
   const auto ideal = smp::schedule::simulate_schedule(runs, numbers.shape, numbers.stages);
   json rows = json::array();
   for (const auto& begun : ideal.begun) {
-    for (const auto& [microbatch, number, begin] : begun) {
+    for (const auto& [microbatch, number, begin, is_deferred] : begun) {
       const smp::schedule::Run& run = runs[number];
-      const auto activity =
-          run.phase == smp::schedule::Phase::kForward ? Activity::kForward : Activity::kBackward;
-      rows.push_back(
-          {run.rank, static_cast<int>(activity), begin / 1000, run.work / 1000, microbatch});
+      const bool is_forward = run.phase == smp::schedule::Phase::kForward;
+      const auto activity = is_deferred  ? Activity::kDeferred
+                            : is_forward ? Activity::kForward
+                                         : Activity::kBackward;
+      const std::int64_t time = is_deferred ? run.deferred : run.work;
+      rows.push_back({run.rank, static_cast<int>(activity), begin / 1000, time / 1000, microbatch});
     }
   }
   return {{"length", ideal.length / 1000}, {"waited", rounded(1 - ideal.use())}, {"rows", rows}};

@@ -32,7 +32,8 @@ struct StepLine {
   /// Running modules, without waiting for what they need of other ranks.
   [[nodiscard]] std::int64_t computed() const {
     using enum smp::record::Activity;
-    return std::max<std::int64_t>(0, spent_on(kForward) + spent_on(kBackward) - nested);
+    return std::max<std::int64_t>(
+        0, spent_on(kForward) + spent_on(kBackward) + spent_on(kDeferred) - nested);
   }
 
   /// With the steps that follow. `longest` of what is empty is nothing. Numbers of lines are at

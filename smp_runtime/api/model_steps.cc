@@ -230,7 +230,7 @@ StepOutput DistributedModel::Core::run(const Step::Body& body, const Tensors& ba
     finish_backward();
     reports.averaged(loss, device());
   }
-  reports.end_step({.pipeline_use = engine_->group_use(),
+  reports.end_step({.pipeline = engine_->group_use(),
                     .messages_sent = engine_->last_step().messages_sent,
                     .bytes_sent = engine_->last_step().bytes_sent},
                    samples_in(batch), loss, went_back);

@@ -123,7 +123,7 @@ StepReport StepMeter::account(const EngineUse& use, std::int64_t samples, bool t
           .seconds = seconds,
           .global_batch_size = of_all,
           .samples_per_second = static_cast<double>(of_all) / seconds,
-          .pipeline_use = use.pipeline_use,
+          .pipeline = use.pipeline,
           .data_wait_share = std::max(0.0, begun_ - busy_until_) / seconds,
           .peak_memory_bytes = peak_memory_bytes(),
           .messages_sent = use.messages_sent,

@@ -14,12 +14,13 @@
 #include "smp_runtime/metrics/outputs/step_report.h"
 #include "smp_runtime/metrics/replica_loss.h"
 #include "smp_runtime/record/recorder.h"
+#include "smp_runtime/record/step_shares.h"
 
 namespace smp::metrics {
 
 /// The pipeline engine's account of a step.
 struct EngineUse {
-  std::optional<double> pipeline_use;  ///< a GPU is not done yet; the first step's is not known
+  std::optional<record::StepShares> pipeline;  ///< a GPU is not done yet; none of the first step
   std::int64_t messages_sent = 0;
   std::int64_t bytes_sent = 0;
 };

@@ -36,6 +36,7 @@ void predict(const ModuleTree& tree, int partitions, const AutoOptions& options,
   const schedule::Simulation step = predict_step(program, partitions, options.step);
   proposal.predicted_step_ns = step.length;
   proposal.predicted_use = step.use();
+  proposal.predicted_memory = std::ranges::max(step.memory);
   proposal.messages = program.messages();
   proposal.sent_bytes = program.bytes();
 }
@@ -48,12 +49,16 @@ double AutoDecision::optimality_gap() const {
 }
 
 std::string AutoDecision::summary() const {
+  const std::string memory =
+      chosen.predicted_memory == 0
+          ? ""
+          : fmt::format(", and at most {:.2f} of 1F1B's activations kept", chosen.predicted_memory);
   return fmt::format(
-      "Partition chosen: {} of {} proposals; predicted step {:.3f} ms, {:.0f} % of it at work; "
+      "Partition chosen: {} of {} proposals; predicted step {:.3f} ms, {:.0f} % of it at work{}; "
       "heaviest partition {:.3f} of the contiguous optimum; per microbatch {} messages and {} "
       "between partitions",
       chosen.method, proposals, static_cast<double>(chosen.predicted_step_ns) / 1e6,
-      100 * chosen.predicted_use, optimality_gap(), chosen.messages,
+      100 * chosen.predicted_use, memory, optimality_gap(), chosen.messages,
       human_bytes(chosen.sent_bytes));
 }
 

@@ -28,6 +28,7 @@ struct Proposal {
   int used_devices = 0;
   std::int64_t predicted_step_ns = 0;
   double predicted_use = 0;     ///< mean share of the step in which a device works
+  double predicted_memory = 0;  ///< Simulation::memory of the fullest device; 0: not bounded
   std::int64_t messages = 0;    ///< between devices, in one microbatch's forward
   std::int64_t sent_bytes = 0;  ///< of one microbatch, there and back
 };

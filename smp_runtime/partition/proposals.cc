@@ -34,7 +34,7 @@ class Proposer {
 
     propose_in_order(as_run, "");
     if (narrow != as_run) propose_in_order(narrow, " in narrow order");
-    if (shape().schedule == schedule::Schedule::kZeroBubble) propose_zigzag(as_run);
+    if (shape().schedule == schedule::Schedule::kZeroBubble) propose_several_a_device(as_run);
     propose_refined();
     propose_level_by_level();
     return std::move(result_);
@@ -101,21 +101,25 @@ class Proposer {
   // Each device has several intervals, so that the first ones of all are short: a device begins
   // its first microbatch, and ends its last one, that much earlier. In a zigzag the last device's
   // end where its next ones begin, and the first device's end where the backward does (Qi et al.
-  // 2024, arXiv:2405.15362).
-  void propose_zigzag(const std::vector<int>& order) {
+  // 2024, arXiv:2405.15362); a loop keeps less where memory is short.
+  void propose_several_a_device(const std::vector<int>& order) {
     for (const int chunks : {2, 4}) {
       const int count = chunks * stages_;
       if (count > units_.size()) return;
       const auto by_load =
           solve_intervals({.weights = along(order, &Unit::load), .cuts = {}, .limits = {}}, count);
       if (!by_load) return;
-      std::vector<int> device_of = devices_of(order, by_load->ends);
-      for (int& device : device_of) {
-        const int within = device % stages_;
-        device = device / stages_ % 2 == 0 ? within : stages_ - 1 - within;
+      const std::vector<int> chunk_of = devices_of(order, by_load->ends);
+      for (const bool zigzag : {true, false}) {
+        std::vector<int> device_of = chunk_of;
+        for (int& device : device_of) {
+          const bool back = zigzag && device / stages_ % 2 != 0;
+          device = back ? stages_ - 1 - device % stages_ : device % stages_;
+        }
+        const std::string name = fmt::format("{} of {}", zigzag ? "zigzag" : "loop", chunks);
+        add(name, device_of);
+        add("refined " + name, refine(loads_, device_of, stages_));
       }
-      add(fmt::format("zigzag of {}", chunks), device_of);
-      add(fmt::format("refined zigzag of {}", chunks), refine(loads_, device_of, stages_));
     }
   }
 

@@ -20,7 +20,8 @@ enum class Kind : uint8_t {
   kMicrobatchDone,  ///< driver -> all; releases everything kept for the microbatch
   kRecordedOrder,   ///< all -> driver; body: the runs of microbatch 0 on this rank
   kStepEnd,         ///< driver -> all; carries what the step returns
-  kUse,             ///< all -> driver; body: the share of its last step that this rank computed
+  kUse,             ///< all -> driver; body: this rank's StepShares of its last step, and its
+                    ///< runs if these were timed
   kSend,            ///< caller -> holder of value `call`: send it to rank `caller`
   kValue,           ///< holder -> who will use value `call`
   kInquiry,         ///< any -> all, behind a timeout: what do you wait for?

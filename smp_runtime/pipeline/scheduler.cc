@@ -2,7 +2,6 @@
 #include "smp_runtime/pipeline/scheduler.h"
 
 #include <algorithm>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -102,14 +101,9 @@ bool Scheduler::complete(WaitId id, Progress progress) {
 
 std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
   if (order_) {
-    if (next_in_order_ == order_->size()) return runnable_.end();
-    const int64_t microbatch = (*order_)[next_in_order_];
-    const auto found = std::ranges::find_if(
-        runnable_, [&](const Task* task) { return task->key.microbatch == microbatch; });
-    // Deferred work makes room for what the order says.
-    if (found == runnable_.end() || (!kept_.empty() && !admits(**found))) return runnable_.end();
-    ++next_in_order_;
-    return found;
+    const auto next = next_in_order();
+    if (next && *next != nullptr) return std::ranges::find(runnable_, *next);
+    if (next || !preferred_ || !(overruled_ || order_->empty())) return runnable_.end();
   }
   const auto first = std::ranges::min_element(runnable_, [this](const Task* a, const Task* b) {
     const bool a_may = admits(*a);
@@ -143,6 +137,7 @@ Scheduler::Task* Scheduler::take() {
       open_.begin(task.key.microbatch, task.key.depth == 0);
     }
   }
+  strike({.microbatch = task.key.microbatch});
   recorded_.push_back(task.key);
   last_phase_ = task.key.phase;
   return &task;
@@ -174,14 +169,16 @@ void Scheduler::end_after_work(int64_t microbatch, bool all) {
   if (state == microbatches_.end() || state->second.closed) return;
   state->second.closed = all;
   const int64_t left = deferred_ ? deferred_(microbatch).left : 0;
-  open_.left(microbatch, left - std::exchange(state->second.left, left));
-  kept_.push_back({.microbatch = microbatch, .all = all, .until = left});
+  const int64_t work = left - std::exchange(state->second.left, left);
+  open_.left(microbatch, work);
+  kept_.push_back({.microbatch = microbatch, .all = all, .is_work = work > 0, .until = left});
   end_kept();
 }
 
 void Scheduler::end_kept() {
   std::erase_if(kept_, [this](const Kept& kept) {
     if (deferred_ && deferred_(kept.microbatch).done < kept.until) return false;
+    if (kept.is_work) strike({.microbatch = kept.microbatch, .is_deferred = true});
     if (kept.all) {
       open_.close(kept.microbatch);
     } else {
@@ -318,20 +315,6 @@ void Scheduler::begin_step() {
   microbatches_.clear();
   open_.clear();
   last_phase_ = Phase::kForward;
-}
-
-void Scheduler::follow(std::vector<int64_t> order) {
-  order_ = std::move(order);
-  next_in_order_ = 0;
-}
-
-bool Scheduler::order_is_wrong() const {
-  if (!order_ || tasks_.empty()) return false;
-  const auto left = std::span(*order_).subspan(next_in_order_);
-  if (left.empty() || ended_.contains(left.front())) return true;
-  return std::ranges::any_of(runnable_, [left](const Task* task) {
-    return std::ranges::find(left, task->key.microbatch) == left.end();
-  });
 }
 
 std::vector<std::pair<Scheduler::WaitId, TaskKey>> Scheduler::waiting() const {

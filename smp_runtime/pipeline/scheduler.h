@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <list>
@@ -22,12 +23,14 @@
 #include <vector>
 
 #include "smp_runtime/schedule/open_microbatches.h"
+#include "smp_runtime/schedule/simulation.h"
 #include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
 
 using schedule::OpenMicrobatches;
 using schedule::Phase;
+using schedule::PlannedWork;
 using schedule::Schedule;
 using schedule::TaskKey;
 
@@ -95,17 +98,25 @@ class Scheduler {
   /// no recorded order.
   void cancel_all();
 
-  /// Fixes the order of run_tasks() to `order` (microbatches, see StepOrder).
-  void follow(std::vector<int64_t> order);
-  /// True if there are runnable tasks, but the recorded order waits for another one.
-  [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
-  /// Deferred work is done: counts no more what it kept.
+  /// Fixes the order of work to `order` (see StepOrder); or, where it is only `preferred`, until
+  /// it is overruled.
+  void follow(std::vector<PlannedWork> order, bool preferred);
+  /// True if there are runnable tasks, but an order that is not only preferred waits for another
+  /// one.
+  [[nodiscard]] bool held_by_order() const { return order_ && !preferred_ && !runnable_.empty(); }
+  /// True if a preferred order waits for its next work, and has not been overruled.
+  [[nodiscard]] bool prefers_to_wait() const { return order_ && preferred_ && !overruled_; }
+  /// The next work is what a preferred order has first of what there is, or else any.
+  void overrule() { overruled_ = true; }
+  /// True unless a preferred order has other work for now.
+  [[nodiscard]] bool may_defer() const;
+  /// A piece of deferred work is done: counts no more what it kept.
   void end_kept();
   /// Nothing of `microbatch` will run any more in this step.
   void end_microbatch(int64_t microbatch);
-  /// Once run_tasks() finds nothing to run: true if the recorded order is at its end though there
-  /// are tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step
-  /// is not like the one it was made from. False is no proof that it is.
+  /// Once run_tasks() finds nothing to run: true if the order, not just a preferred one, is at its
+  /// end though there are tasks, waits for a microbatch that has ended, or has no place for a
+  /// runnable one: the step is not like the one it was made from. False is no proof that it is.
   [[nodiscard]] bool order_is_wrong() const;
   /// Returns to the order of runs_before().
   void drop_order() { order_.reset(); }
@@ -148,6 +159,7 @@ class Scheduler {
   struct Kept {
     int64_t microbatch = 0;
     bool all = false;
+    bool is_work = false;  ///< some of it was left by the backward that has ended last
     int64_t until = 0;
   };
 
@@ -167,6 +179,11 @@ class Scheduler {
   void close(int64_t microbatch);
   void end_after_work(int64_t microbatch, bool all);
   [[nodiscard]] std::vector<Task*>::iterator pick();
+  /// What the order has next, or, once it is overruled, first of what there is: a runnable task, or
+  /// null for deferred work. None if there is no such work.
+  [[nodiscard]] std::optional<Task*> next_in_order() const;
+  /// Takes work that is done, or begins, out of the order.
+  void strike(const PlannedWork& work);
   /// The next task to run, if there is one; counts its run.
   [[nodiscard]] Task* take();
   /// By the loop: runs `task` and what follows; returns with the run token.
@@ -196,8 +213,9 @@ class Scheduler {
   int64_t arrivals_ = 0;
   Phase last_phase_ = Phase::kForward;
   bool cancelling_ = false;
-  std::optional<std::vector<int64_t>> order_;
-  size_t next_in_order_ = 0;
+  std::optional<std::deque<PlannedWork>> order_;  ///< what is left of it
+  bool preferred_ = false;
+  bool overruled_ = false;   ///< until work of the order has been done
   std::set<int64_t> ended_;  ///< microbatches of this step
   std::vector<Kept> kept_;
   OpenMicrobatches open_;

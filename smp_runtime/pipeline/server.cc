@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/plain_bytes.h"
 #include "smp_runtime/pipeline/hang_report.h"
 
 namespace smp::pipeline {
@@ -27,7 +28,10 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
       scheduler_(options_.schedule, OpenMicrobatches(options_.shape(), transport.size()),
                  options_.thread_setup, options_.turn_setup,
                  [this](int64_t microbatch) { return executor_.deferred(microbatch); }),
-      step_order_(options_.shape(), options_.deterministic, transport.size()),
+      step_order_(options_.shape(),
+                  {.deterministic = options_.deterministic,
+                   .has_times = options_.timeline.device_clock == nullptr},
+                  transport.size()),
       bodies_(transport.size()),
       timeline_(options_.timeline),
       values_(transport.rank(), [this](int destination, Envelope envelope) {
@@ -66,10 +70,10 @@ void Server::drive(const std::string& kind, int64_t microbatches,
       return finished_ == microbatches && step_order_.is_recorded();
     });
     if (order_ == OrderMode::kRecord) {
-      step_order_.add_recorded(0, encode_recorded(scheduler_.recorded()));
+      step_order_.add_recorded(0, encode_runs(untimed_runs(scheduler_.recorded())));
     }
-    step_order_.finish_step(
-        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_at));
+    step_order_.finish_step(step_, Clock::now() - begun_at);
+    if (order_ == OrderMode::kTimed) step_order_.add_times(0, step_, times_.means());
     CallData result = collect();
     send_to_peers({.kind = Kind::kStepEnd,
                    .body = std::move(result.body),
@@ -83,9 +87,12 @@ CallData Server::serve() {
   CallData result;
   guarded([&] {
     timeline_.begin_step(++step_);
-    values_.forget_values();  // one that came behind the end of its microbatch
-    if (const auto share = timeline_.computed_share()) {  // of the step before
-      tell_driver({.kind = Kind::kUse, .body = std::to_string(*share)});
+    values_.forget_values();                       // one that came behind the end of its microbatch
+    if (const auto shares = timeline_.shares()) {  // of the step before
+      std::string use;
+      append_plain(use, *shares);
+      if (order_ == OrderMode::kTimed) use += encode_runs(times_.means());
+      tell_driver({.kind = Kind::kUse, .body = std::move(use)});
     }
     begun_ = false;
     std::vector<Envelope> early = std::exchange(early_, {});
@@ -97,53 +104,17 @@ CallData Server::serve() {
   return result;
 }
 
-std::optional<double> Server::group_use() const {
-  const auto own = timeline_.computed_share();
-  if (!own) return std::nullopt;
-  double sum = *own;
-  for (const auto& [rank, use] : peers_use_) sum += use;
-  return sum / static_cast<double>(1 + peers_use_.size());
-}
-
-void Server::begin_step(const std::string& kind, int64_t microbatches) {
-  timeline_.begin_step(++step_);
-  values_.forget_values();
-  started_ = finished_ = 0;
-  ended_ = -1;
-  step_order_.begin_step(kind, microbatches);
-  for (int peer = 1; peer < transport_.size(); ++peer) {
-    send(peer, {.kind = Kind::kStepBegin, .body = step_order_.of_rank(peer).encode()});
+std::optional<StepShares> Server::group_use() const {
+  auto mean = timeline_.shares();
+  if (!mean) return std::nullopt;
+  for (const auto& [rank, use] : peers_use_) {
+    mean->computed += use.computed;
+    mean->forward += use.forward;
+    mean->deferred += use.deferred;
   }
-  follow(step_order_.of_rank(0));
-}
-
-void Server::follow(const RankOrder& order) {
-  begun_ = true;
-  order_ = order.mode;
-  patience_ = order.patience;
-  scheduler_.begin_step();
-  if (order_ == OrderMode::kPlanned) {
-    scheduler_.follow(order.microbatches);
-  } else {
-    scheduler_.drop_order();  // of an earlier step
-  }
-}
-
-void Server::drop_order() {
-  if (options_.shared_order) {
-    throw UserCodeError(
-        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
-        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
-        "model a step of its own, or set active_microbatches to 1 and pipeline "
-        "to interleaved",
-        step_, options_.name);
-  }
-  scheduler_.drop_order();
-  if (driver()) {
-    step_order_.diverged();
-  } else {
-    tell_driver({.kind = Kind::kRecordedOrder});  // it plans anew
-  }
+  const auto ranks = static_cast<double>(1 + peers_use_.size());
+  for (double* share : {&mean->computed, &mean->forward, &mean->deferred}) *share /= ranks;
+  return mean;
 }
 
 void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& body) {
@@ -176,7 +147,7 @@ void Server::loop(const std::function<bool()>& over) {
       drop_order();
       continue;
     }
-    if (begun_ && run_deferred()) continue;
+    if (begun_ && scheduler_.may_defer() && run_deferred()) continue;
     if (ended && scheduler_.tasks() == 0) return;
     wait_for_message();
   }
@@ -211,7 +182,11 @@ bool Server::run_tasks(const std::function<bool()>& over) {
   timeline_.begin_run();
   return scheduler_.run_tasks([&] {
     const TaskKey& task = scheduler_.recorded().back();
-    timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "");
+    const auto took = timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "");
+    waits_since_.reset();
+    if (order_ == OrderMode::kTimed) {
+      times_.ran(task, took, executor_.deferred(task.microbatch).left);
+    }
     look(over);
     timeline_.begin_run();
   });
@@ -225,6 +200,15 @@ std::optional<transport::Message> Server::receive(Clock::time_point deadline) {
 }
 
 void Server::wait_for_message() {
+  if (begun_ && scheduler_.prefers_to_wait()) {
+    if (!waits_since_) waits_since_ = Clock::now();
+    if (auto message = receive(*waits_since_ + patience_)) {
+      handle(opened(std::move(*message)));
+    } else {
+      scheduler_.overrule();
+    }
+    return;
+  }
   // Time is no proof: in a group whose order is shared, everybody may be waiting for one slow rank.
   if (begun_ && scheduler_.held_by_order() && !options_.shared_order) {
     if (auto message = receive(Clock::now() + patience_)) {
@@ -255,8 +239,9 @@ Envelope Server::opened(transport::Message message) {
 
 void Server::handle(Envelope envelope) {
   if (envelope.kind == Kind::kUse) {  // of a step that has ended
-    peers_use_[envelope.source] = std::stod(envelope.body);
-    return;
+    std::string_view use = envelope.body;
+    peers_use_[envelope.source] = take_plain<StepShares>(use);
+    return step_order_.add_times(envelope.source, envelope.step - 1, decode_runs(use));
   }
   if (envelope.kind == Kind::kInquiry) return answer_inquiry(transport_, envelope.source, waits());
   if (envelope.kind == Kind::kAnswer) return;  // too late
@@ -286,7 +271,8 @@ void Server::handle(Envelope envelope) {
       values_.forget_microbatch(envelope.microbatch);
       scheduler_.end_microbatch(envelope.microbatch);
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
-        send(0, {.kind = Kind::kRecordedOrder, .body = encode_recorded(scheduler_.recorded())});
+        send(0, {.kind = Kind::kRecordedOrder,
+                 .body = encode_runs(untimed_runs(scheduler_.recorded()))});
       }
       return;
     case Kind::kRecordedOrder:

@@ -4,7 +4,8 @@
 //
 // Design: a call to a module of another rank sends a request and pauses its microbatch; the rank
 // goes on with another one (arXiv:2111.05972). CallData is opaque here: the Executor knows what it
-// means. Calls and their replies are in server_calls.cc, failures in server_failure.cc.
+// means. Calls that its tasks make are in server_calls.cc, the order of work in server_order.cc,
+// failures in server_failure.cc.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/pipeline/payload_dictionary.h"
+#include "smp_runtime/pipeline/recorded_run.h"
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
@@ -73,8 +75,8 @@ class Executor {
   /// Drops all that is kept for the microbatch, but deferred work.
   virtual void release(int64_t microbatch) = 0;
   /// Does a piece of work that backwards have left for a time when this rank would wait; outside
-  /// tasks. False if there is none.
-  virtual bool run_deferred() { return false; }
+  /// tasks. Returns its microbatch; none if there is no such work.
+  virtual std::optional<int64_t> run_deferred() { return std::nullopt; }
   /// Such work of the microbatch.
   [[nodiscard]] virtual DeferredWork deferred(int64_t /*microbatch*/) const { return {}; }
   /// An error as text for the other ranks, e.g. a Python traceback.
@@ -160,10 +162,10 @@ class Server {
 
   /// This rank's use of the last step that ended well.
   [[nodiscard]] const StepUse& last_step() const { return last_step_; }
-  /// Rank 0: mean over the group of the share of a step that a rank computed; of the last step here
-  /// and of the one before it elsewhere, for the others' word arrives during the next step. Where a
-  /// device computes, of the last steps that are done there; none before the first one.
-  [[nodiscard]] std::optional<double> group_use() const;
+  /// Rank 0: mean of the group's shares; of the last step here and of the one before it elsewhere,
+  /// for the others' word arrives during the next step. Where a device computes, of the last steps
+  /// that are done there; none before the first one.
+  [[nodiscard]] std::optional<StepShares> group_use() const;
 
  private:
   struct Awaited {
@@ -196,7 +198,7 @@ class Server {
   bool run_deferred();
   /// Waits a moment for a backward that is due where a forward would go before it.
   void spin();
-  /// Waits for a message and handles it, or for the planned order to prove wrong.
+  /// Waits for a message and handles it, or for the planned order to prove wrong, or late.
   void wait_for_message();
   std::optional<transport::Message> receive(Clock::time_point deadline);
   [[nodiscard]] std::string name_of(int64_t target) const;
@@ -228,13 +230,15 @@ class Server {
   PayloadDictionary bodies_;
   Timeline timeline_;
   StepUse last_step_;
-  std::map<int, double> peers_use_;  ///< the driver's: by rank
+  std::map<int, StepShares> peers_use_;  ///< the driver's: by rank
 
   // State of the step in progress:
   int64_t step_ = 0;
   bool begun_ = false;  ///< its order is known; until then nothing may run
   OrderMode order_ = OrderMode::kFree;
-  std::chrono::milliseconds patience_{0};
+  std::chrono::microseconds patience_{0};
+  std::optional<Clock::time_point> waits_since_;  ///< for what a preferred order has next
+  RunTimes times_;                                ///< under kTimed
   int64_t started_ = 0;
   int64_t finished_ = 0;
   int64_t ended_ = -1;              ///< a microbatch whose body ended since the loop last looked

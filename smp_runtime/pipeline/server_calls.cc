@@ -73,14 +73,18 @@ void Server::enter_backward() {
   if (options_.schedule == Schedule::kSimple) {
     scheduler_.yield(Phase::kBackward);  // behind the forwards of the other microbatches
   } else {
+    if (scheduler_.current().phase == Phase::kForward) times_.turn();
     scheduler_.enter(Phase::kBackward);  // the rank of the last module may be waiting for it
   }
 }
 
 bool Server::run_deferred() {
   timeline_.begin_run();
-  if (!executor_.run_deferred()) return false;
-  timeline_.ran_deferred();
+  const auto microbatch = executor_.run_deferred();
+  if (!microbatch) return false;
+  const auto took = timeline_.ran_deferred();
+  waits_since_.reset();
+  if (order_ == OrderMode::kTimed) times_.did_deferred(*microbatch, took);
   scheduler_.end_kept();
   return true;
 }

@@ -14,20 +14,7 @@ namespace {
 constexpr int kMaxDivergences = 3;
 
 /// For steps of a few milliseconds, in which other things take longer.
-constexpr std::chrono::milliseconds kMinPatience{1000};
-
-struct RecordedTask {
-  int64_t run;
-  int64_t depth;
-  int64_t phase;
-};
-
-/// All of `bytes`.
-template <typename T>
-std::vector<T> values_of(std::string_view bytes) {
-  SMP_CHECK(bytes.size() % sizeof(T) == 0, "{} bytes of an order", bytes.size());
-  return take_plain_values<T>(bytes, bytes.size() / sizeof(T));
-}
+constexpr std::chrono::seconds kMinPatience{1};
 
 }  // namespace
 
@@ -35,46 +22,66 @@ std::string RankOrder::encode() const {
   std::string bytes;
   append_plain(bytes, mode);
   append_plain(bytes, patience);
-  append_plain_values<int64_t>(bytes, microbatches);
+  for (const PlannedWork& one : work) append_plain(bytes, one.microbatch * 2 + one.is_deferred);
   return bytes;
 }
 
 RankOrder RankOrder::decode(std::string_view bytes) {
   RankOrder order{.mode = take_plain<OrderMode>(bytes),
-                  .microbatches = {},
-                  .patience = take_plain<std::chrono::milliseconds>(bytes)};
-  SMP_CHECK(order.mode <= OrderMode::kPlanned, "an order of mode {}", static_cast<int>(order.mode));
-  order.microbatches = values_of<int64_t>(bytes);
+                  .work = {},
+                  .patience = take_plain<std::chrono::microseconds>(bytes)};
+  SMP_CHECK(order.mode <= OrderMode::kPreferred, "an order of mode {}",
+            static_cast<int>(order.mode));
+  SMP_CHECK(bytes.size() % sizeof(int64_t) == 0, "{} bytes of an order", bytes.size());
+  for (const int64_t one : take_plain_values<int64_t>(bytes, bytes.size() / sizeof(int64_t))) {
+    order.work.push_back({.microbatch = one / 2, .is_deferred = one % 2 != 0});
+  }
   return order;
 }
 
-std::string encode_recorded(std::span<const TaskKey> runs) {
-  std::string bytes;
-  for (const TaskKey& key : runs) {
-    if (key.microbatch != 0) continue;
-    append_plain(bytes, RecordedTask{key.run, key.depth, static_cast<int64_t>(key.phase)});
-  }
-  return bytes;
-}
-
-StepOrder::StepOrder(const schedule::ScheduleShape& shape, bool deterministic, int ranks)
-    : shape_(shape), deterministic_(deterministic), ranks_(ranks) {}
+StepOrder::StepOrder(const schedule::ScheduleShape& shape, const Rules& rules, int ranks)
+    : shape_(shape), rules_(rules), ranks_(ranks) {}
 
 void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   shape_.microbatches = microbatches;
   recorded_ranks_ = 0;
   runs_.clear();
+  if (!rules_.deterministic) return begin_preferred(kind);
   const bool one_by_one = shape_.schedule != Schedule::kSimple && shape_.active_microbatches == 1;
-  if (!deterministic_ || one_by_one) return;
+  if (one_by_one) return;
   plan_ = &plans_[{kind, microbatches}];
   mode_ = plan_->orders.empty() ? OrderMode::kRecord : OrderMode::kPlanned;
 }
 
+void StepOrder::begin_preferred(const std::string& kind) {
+  if (!rules_.has_times || shape_.schedule != Schedule::kZeroBubble) return;
+  preferred_ = &preferred_plans_[{kind, shape_.microbatches}];
+  switch (preferred_->begin_step()) {
+    case PreferredPlan::Use::kNone:
+      mode_ = OrderMode::kFree;
+      break;
+    case PreferredPlan::Use::kTimed:
+      mode_ = OrderMode::kTimed;
+      break;
+    case PreferredPlan::Use::kFollow:
+      mode_ = OrderMode::kPreferred;
+      break;
+  }
+}
+
 RankOrder StepOrder::of_rank(int rank) const {
-  if (mode_ != OrderMode::kPlanned) return {.mode = mode_, .microbatches = {}, .patience = {}};
-  return {.mode = mode_,
-          .microbatches = plan_->orders[static_cast<size_t>(rank)],
-          .patience = plan_->patience};
+  const auto place = static_cast<size_t>(rank);
+  switch (mode_) {
+    case OrderMode::kPlanned:
+      return {.mode = mode_, .work = plan_->orders[place], .patience = plan_->patience};
+    case OrderMode::kPreferred:
+      return {.mode = mode_,
+              .work = preferred_->orders()[place],
+              .patience =
+                  std::chrono::duration_cast<std::chrono::microseconds>(preferred_->patience())};
+    default:
+      return {.mode = mode_, .work = {}, .patience = {}};
+  }
 }
 
 int64_t StepOrder::active() const { return mode_ == OrderMode::kRecord ? 1 : shape_.in_flight(); }
@@ -85,21 +92,20 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
     return;
   }
   ++recorded_ranks_;
-  for (const RecordedTask& entry : values_of<RecordedTask>(recorded)) {
-    SMP_CHECK(entry.phase >= 0 && entry.phase <= static_cast<int64_t>(schedule::Phase::kBackward) &&
-                  std::in_range<int>(entry.depth),
-              "phase {} at depth {} from rank {}", entry.phase, entry.depth, rank);
-    runs_[entry.run] = {.rank = rank,
-                        .phase = static_cast<schedule::Phase>(entry.phase),
-                        .depth = static_cast<int>(entry.depth)};
-  }
+  for (const RecordedRun& run : decode_runs(recorded)) runs_[run.run] = run.on(rank);
+}
+
+void StepOrder::add_times(int rank, int64_t step, std::span<const RecordedRun> runs) {
+  if (step == timed_.step) timed_.plan->add(rank, runs, timed_.shape, ranks_);
 }
 
 bool StepOrder::is_recorded() const {
   return mode_ != OrderMode::kRecord || recorded_ranks_ >= ranks_ - 1;
 }
 
-void StepOrder::finish_step(std::chrono::milliseconds took) {
+void StepOrder::finish_step(int64_t step, std::chrono::nanoseconds took) {
+  if (preferred_ != nullptr) preferred_->finish_step(took);
+  if (mode_ == OrderMode::kTimed) timed_ = {.step = step, .plan = preferred_, .shape = shape_};
   if (mode_ != OrderMode::kRecord || plan_->divergences >= kMaxDivergences) return;
   std::vector<schedule::Run> runs;
   for (const auto& [index, run] : runs_) {
@@ -107,7 +113,7 @@ void StepOrder::finish_step(std::chrono::milliseconds took) {
               runs.size());
     runs.push_back(run);
   }
-  plan_->patience = kMinPatience + 2 * took;
+  plan_->patience = kMinPatience + 2 * std::chrono::duration_cast<std::chrono::microseconds>(took);
   plan_->orders = schedule::simulate_schedule(runs, shape_, ranks_).orders();
 }
 

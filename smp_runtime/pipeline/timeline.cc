@@ -8,16 +8,14 @@
 namespace smp::pipeline {
 namespace {
 
-template <typename Use>
-double share(const Use& use) {
-  return use.total.count() == 0
+double share(std::chrono::nanoseconds part, std::chrono::nanoseconds total) {
+  return total.count() == 0
              ? 0.0
-             : static_cast<double>(use.computed.count()) / static_cast<double>(use.total.count());
+             : static_cast<double>(part.count()) / static_cast<double>(total.count());
 }
 
-template <typename Use>
-std::chrono::nanoseconds mean_of(const Use& use) {
-  return use.runs == 0 ? std::chrono::nanoseconds(0) : use.computed / use.runs;
+std::chrono::nanoseconds mean_of(std::chrono::nanoseconds time, int64_t runs) {
+  return runs == 0 ? std::chrono::nanoseconds(0) : time / runs;
 }
 
 std::string_view describe(Kind kind) {
@@ -59,33 +57,43 @@ void Timeline::begin_run() {
   if (options_.device_clock) options_.device_clock->begin_run();
 }
 
-void Timeline::ran(const TaskKey& key, std::string_view name) {
+Timeline::Clock::duration Timeline::ran(const TaskKey& key, std::string_view name) {
   if (options_.device_clock) options_.device_clock->end_run();
   const auto end = Clock::now();
+  const bool is_forward = key.phase == schedule::Phase::kForward;
   use_.computed += end - run_begun_;
+  if (is_forward) use_.forward += end - run_begun_;
   ++use_.runs;
-  add(key.phase == schedule::Phase::kForward ? record::Activity::kForward
-                                             : record::Activity::kBackward,
-      name, run_begun_, end, key.microbatch);
+  add(is_forward ? record::Activity::kForward : record::Activity::kBackward, name, run_begun_, end,
+      key.microbatch);
+  return end - run_begun_;
 }
 
-void Timeline::ran_deferred() {
+Timeline::Clock::duration Timeline::ran_deferred() {
   if (options_.device_clock) options_.device_clock->end_run();
   const auto end = Clock::now();
   use_.computed += end - run_begun_;
-  add(record::Activity::kBackward, "gradients of parameters", run_begun_, end, -1);
+  use_.deferred += end - run_begun_;
+  add(record::Activity::kDeferred, "gradients of parameters", run_begun_, end, -1);
+  return end - run_begun_;
 }
 
 std::chrono::nanoseconds Timeline::mean_run() const {
-  if (!options_.device_clock) return mean_of(use_);
+  if (!options_.device_clock) return mean_of(use_.computed - use_.deferred, use_.runs);
   const auto last = options_.device_clock->last();
-  return last ? mean_of(*last) : std::chrono::nanoseconds(0);
+  return last ? mean_of(last->computed, last->runs) : std::chrono::nanoseconds(0);
 }
 
-std::optional<double> Timeline::computed_share() const {
-  if (!options_.device_clock) return last_ ? std::optional(share(*last_)) : std::nullopt;
-  const auto last = options_.device_clock->last();
-  return last ? std::optional(share(*last)) : std::nullopt;
+std::optional<StepShares> Timeline::shares() const {
+  if (options_.device_clock) {
+    const auto last = options_.device_clock->last();
+    if (!last) return std::nullopt;
+    return StepShares{.computed = share(last->computed, last->total)};
+  }
+  if (!last_) return std::nullopt;
+  return StepShares{.computed = share(last_->computed, last_->total),
+                    .forward = share(last_->forward, last_->total),
+                    .deferred = share(last_->deferred, last_->total)};
 }
 
 void Timeline::waited(Clock::time_point begin, Clock::time_point end) {

@@ -12,6 +12,7 @@
 
 #include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/record/recorder.h"
+#include "smp_runtime/record/step_shares.h"
 #include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
@@ -38,13 +39,16 @@ class DeviceClock {
   [[nodiscard]] virtual std::optional<DeviceUse> last() = 0;
 };
 
+using record::StepShares;
 using schedule::TaskKey;
 
 /// A host's use of the time of a step. Where a device computes, the host only starts that.
 struct StepUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
-  int64_t runs = 0;                      ///< in which it computed
+  std::chrono::nanoseconds forward{0};   ///< of that
+  std::chrono::nanoseconds deferred{0};  ///< of that: work that backwards have left for later
+  int64_t runs = 0;                      ///< in which it computed, but for deferred work
   std::chrono::nanoseconds waited{0};    ///< for messages
   int64_t messages_sent = 0;
   int64_t bytes_sent = 0;  ///< tensors, and bodies that travelled; no headers of the wire
@@ -69,16 +73,16 @@ class Timeline {
   void begin_step(int64_t step);
   /// Marks the beginning of a possible run.
   void begin_run();
-  /// A run of a task, since then, has paused or ended.
-  void ran(const TaskKey& key, std::string_view name);
-  /// Deferred work has been done since then.
-  void ran_deferred();
+  /// A run of a task, since then, has paused or ended. Returns how long it took.
+  Clock::duration ran(const TaskKey& key, std::string_view name);
+  /// Deferred work has been done since then. Returns how long that took.
+  Clock::duration ran_deferred();
   /// Mean time of a run in this step, or in the last one that a device has done; 0 before the first
   /// one.
   [[nodiscard]] std::chrono::nanoseconds mean_run() const;
-  /// Share of the last step spent computing, 0 to 1; where a device computes, of the last one that
-  /// it has done. None before the first one.
-  [[nodiscard]] std::optional<double> computed_share() const;
+  /// Shares of the last step; where a device computes, of the last one that it has done. None
+  /// before the first one.
+  [[nodiscard]] std::optional<StepShares> shares() const;
   void waited(Clock::time_point begin, Clock::time_point end);
   void sent(int destination, const Envelope& envelope);
   void received(const Envelope& envelope);

@@ -38,7 +38,11 @@ metrics::StepMeter::Ledger ledger_of(Ledger ledger) {
 void bind_reports(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   py::class_<EngineUse>(module, "EngineUse", "How a step used the pipeline; metrics/step_meter.h.")
-      .def_readonly("pipeline_use", &EngineUse::pipeline_use)
+      .def_property_readonly("pipeline_use",
+                             [](const EngineUse& use) -> std::optional<double> {
+                               if (!use.pipeline) return std::nullopt;
+                               return use.pipeline->computed;
+                             })
       .def_readonly("messages_sent", &EngineUse::messages_sent)
       .def_readonly("bytes_sent", &EngineUse::bytes_sent);
   py::class_<StepReports>(

@@ -208,7 +208,7 @@ class PyEngine {
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
   [[nodiscard]] int64_t activation_bytes() { return engine().activation_bytes(); }
   metrics::EngineUse last_step() {
-    return {.pipeline_use = engine().group_use(),
+    return {.pipeline = engine().group_use(),
             .messages_sent = engine().last_step().messages_sent,
             .bytes_sent = engine().last_step().bytes_sent};
   }

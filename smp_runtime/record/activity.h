@@ -18,13 +18,15 @@ enum class Activity : std::uint8_t {
   kExchange,   ///< waiting for other ranks of tensor parallelism
   kOptimizer,  ///< the optimizer's step
   kData,       ///< neither in a step nor in an optimizer: the script, which makes the next batch
+  kDeferred,   ///< gradients of parameters that backwards have left for a wait
 };
-inline constexpr std::size_t kActivities = 8;
+inline constexpr std::size_t kActivities = 9;
 
 /// As in the timeline and in records: "forward", "wait", "gather", ….
 [[nodiscard]] inline std::string_view name_of(Activity activity) {
   static constexpr std::array<std::string_view, kActivities> kNames = {
-      "forward", "backward", "wait", "gather", "reduce", "exchange", "optimizer", "data"};
+      "forward",  "backward",  "wait", "gather",  "reduce",
+      "exchange", "optimizer", "data", "deferred"};
   return kNames[static_cast<std::size_t>(activity)];
 }
 
@@ -35,8 +37,8 @@ inline constexpr std::size_t kLanes = 6;
 
 [[nodiscard]] inline Lane lane_of(Activity activity) {
   static constexpr std::array<Lane, kActivities> kLaneOf = {
-      Lane::kModules,    Lane::kModules,   Lane::kModules,   Lane::kGathers,
-      Lane::kReductions, Lane::kExchanges, Lane::kOptimizer, Lane::kData};
+      Lane::kModules,   Lane::kModules,   Lane::kModules, Lane::kGathers, Lane::kReductions,
+      Lane::kExchanges, Lane::kOptimizer, Lane::kData,    Lane::kModules};
   return kLaneOf[static_cast<std::size_t>(activity)];
 }
 

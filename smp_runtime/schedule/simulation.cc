@@ -55,20 +55,28 @@ bool has_neighbour(std::span<const Run> runs, size_t position, std::ptrdiff_t st
   return false;
 }
 
-/// By run: how many forwards of the rank begin with it (1), or end (-1). Each run of the body
-/// counts.
-std::vector<int> calls_of(std::span<const Run> runs) {
-  std::vector<int> changes(runs.size(), 0);
+/// A forward of the rank begins with a run, or is over with it, or both.
+struct Forwards {
+  bool begins = false;
+  bool ends = false;
+};
+
+/// By run. Each one of the body counts.
+std::vector<Forwards> forwards_of(std::span<const Run> runs) {
+  std::vector<Forwards> result;
   for (size_t position = 0; position < runs.size(); ++position) {
-    const bool is_forward = runs[position].phase == Phase::kForward;
-    const bool is_body = runs[position].depth == 0;
-    if (is_forward && (is_body || !has_neighbour(runs, position, 1))) changes[position] = 1;
-    if (!is_forward && (is_body || !has_neighbour(runs, position, -1))) changes[position] = -1;
+    const Run& run = runs[position];
+    const bool is_forward = run.phase == Phase::kForward;
+    const bool is_body = run.depth == 0;
+    result.push_back(
+        {.begins = is_forward && (is_body || !has_neighbour(runs, position, 1)),
+         .ends = run.turns || (!is_forward && (is_body || !has_neighbour(runs, position, -1)))});
   }
-  return changes;
+  return result;
 }
 
-std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const std::vector<int>& calls,
+std::vector<SimulatedRank> ranks_of(std::span<const Run> runs,
+                                    const std::vector<Forwards>& forwards,
                                     const OpenMicrobatches& open, int ranks) {
   std::vector<SimulatedRank> made(static_cast<size_t>(ranks), SimulatedRank{.open = open});
   std::vector<std::vector<int64_t>> left(made.size());
@@ -83,7 +91,7 @@ std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const std::vector
       rank.open.revisit();
     }
     rank.last_run = position;
-    if (calls[position] < 0) {
+    if (forwards[position].ends) {
       left[static_cast<size_t>(runs[position].rank)].push_back(runs[position].deferred);
     }
   }
@@ -98,9 +106,9 @@ class Clockwork {
  public:
   Clockwork(std::span<const Run> runs, const ScheduleShape& shape, int ranks)
       : runs_(runs),
-        calls_(calls_of(runs)),
+        forwards_(forwards_of(runs)),
         shape_(shape),
-        ranks_(ranks_of(runs, calls_, OpenMicrobatches(shape, ranks), ranks)),
+        ranks_(ranks_of(runs, forwards_, OpenMicrobatches(shape, ranks), ranks)),
         next_run_(static_cast<size_t>(shape.microbatches), 0),
         result_{.begun = std::vector<std::vector<BegunRun>>(ranks_.size()),
                 .busy = std::vector<int64_t>(ranks_.size(), 0),
@@ -161,7 +169,8 @@ class Clockwork {
 
   [[nodiscard]] bool admits(const SimulatedRank& rank, int64_t microbatch) {
     const size_t next = next_run(microbatch);
-    const bool begins_call = calls_[next] > 0 && (runs_[next].depth > 0 || next == *rank.first_run);
+    const bool begins_call =
+        forwards_[next].begins && (runs_[next].depth > 0 || next == *rank.first_run);
     return !begins_call || rank.open.admits(microbatch, rank.before);
   }
 
@@ -200,13 +209,13 @@ class Clockwork {
     const Run& run = runs_[position];
     rank.working = true;
     rank.last = run.phase;
-    if (calls_[position] > 0) {
+    if (forwards_[position].begins) {
       rank.open.begin(microbatch, run.depth == 0);
       if (shape_.schedule == Schedule::kZeroBubble) {
         result_.memory[number] = std::max(result_.memory[number], rank.open.memory());
       }
     }
-    if (calls_[position] < 0) rank.open.left(microbatch, run.deferred);
+    if (forwards_[position].ends) rank.open.left(microbatch, run.deferred);
     if (defers(run)) {
       rank.deferred[microbatch].push_back(position);
     } else {
@@ -226,6 +235,8 @@ class Clockwork {
     lowest->second.pop_front();
     if (lowest->second.empty()) rank.deferred.erase(lowest);
     rank.working = true;
+    result_.begun[number].push_back(
+        {.microbatch = microbatch, .run = position, .begin = result_.length, .is_deferred = true});
     result_.busy[number] += runs_[position].deferred;
     schedule(runs_[position].deferred,
              {.microbatch = microbatch, .kind = Event::kDeferred, .run = position});
@@ -236,7 +247,7 @@ class Clockwork {
   }
 
   void end_call(SimulatedRank& rank, int64_t microbatch, size_t position) {
-    if (calls_[position] < 0) rank.open.end(microbatch);
+    if (forwards_[position].ends) rank.open.end(microbatch);
     if (position == rank.last_run) rank.open.close(microbatch);
   }
 
@@ -266,7 +277,7 @@ class Clockwork {
   }
 
   const std::span<const Run> runs_;
-  const std::vector<int> calls_;  ///< by run, see calls_of()
+  const std::vector<Forwards> forwards_;  ///< by run
   const ScheduleShape shape_;
   std::vector<SimulatedRank> ranks_;
   std::vector<size_t> next_run_;  ///< of each microbatch
@@ -291,11 +302,13 @@ std::vector<Run> runs_of_equal_stages(int stages, int64_t forward, int64_t backw
   return runs;
 }
 
-std::vector<std::vector<int64_t>> Simulation::orders() const {
-  std::vector<std::vector<int64_t>> orders;
+std::vector<std::vector<PlannedWork>> Simulation::orders() const {
+  std::vector<std::vector<PlannedWork>> orders;
   for (const std::vector<BegunRun>& runs : begun) {
-    std::vector<int64_t>& order = orders.emplace_back();
-    for (const BegunRun& run : runs) order.push_back(run.microbatch);
+    std::vector<PlannedWork>& order = orders.emplace_back();
+    for (const BegunRun& run : runs) {
+      order.push_back({.microbatch = run.microbatch, .is_deferred = run.is_deferred});
+    }
   }
   return orders;
 }

@@ -19,6 +19,7 @@ struct Run {
   int rank = 0;
   Phase phase = Phase::kForward;
   int depth = 0;
+  bool turns = false;    ///< of the body: a forward that goes on as a backward
   int64_t work = 1;      ///< how long it takes
   int64_t deferred = 0;  ///< of a backward under kZeroBubble: what it leaves for a wait
   int64_t message = 0;   ///< how long after the run before it can begin
@@ -28,11 +29,21 @@ struct Run {
 /// again, without any transfer. Without a `backward` time it only goes forward.
 [[nodiscard]] std::vector<Run> runs_of_equal_stages(int stages, int64_t forward, int64_t backward);
 
-/// A run of one microbatch, once it has begun.
+/// A run of one microbatch, or what it has left for later, once that has begun.
 struct BegunRun {
   int64_t microbatch = 0;
   size_t run = 0;  ///< its number among those of the microbatch
   int64_t begin = 0;
+  bool is_deferred = false;
+};
+
+/// What a rank does next for a microbatch: its next run there, or what one of its backwards has
+/// left.
+struct PlannedWork {
+  int64_t microbatch = 0;
+  bool is_deferred = false;
+
+  auto operator<=>(const PlannedWork&) const = default;
 };
 
 struct Simulation {
@@ -42,8 +53,8 @@ struct Simulation {
   std::vector<double> memory;
   int64_t length = 0;  ///< of the step
 
-  /// By rank: the microbatch of each of its runs.
-  [[nodiscard]] std::vector<std::vector<int64_t>> orders() const;
+  /// By rank: what `begun` has.
+  [[nodiscard]] std::vector<std::vector<PlannedWork>> orders() const;
   /// Mean share of the step in which a rank works; 1 for one that takes no time.
   [[nodiscard]] double use() const;
 };

@@ -43,14 +43,14 @@ std::optional<std::string> take_message(std::string_view& input) {
 void look_at_order(std::string_view body) {
   try {
     const RankOrder order = RankOrder::decode(body);
-    require(RankOrder::decode(order.encode()).microbatches == order.microbatches);
+    require(RankOrder::decode(order.encode()).work == order.work);
   } catch (const smp::InternalError&) {
   }
-  StepOrder driver({.active_microbatches = 2}, /*deterministic=*/true, /*ranks=*/2);
+  StepOrder driver({.active_microbatches = 2}, {.deterministic = true}, /*ranks=*/2);
   driver.begin_step("step", 2);
   try {
     driver.add_recorded(kSource, body);
-    driver.finish_step(std::chrono::milliseconds(1));
+    driver.finish_step(1, std::chrono::milliseconds(1));
     for (int rank = 0; rank < 2; ++rank) static_cast<void>(driver.of_rank(rank));
   } catch (const smp::InternalError&) {
   }
@@ -102,14 +102,11 @@ std::map<std::string, std::string> fuzz::made_inputs() {
     calls.push_back(encode(short_one).bytes);
   }
   const RankOrder order{.mode = OrderMode::kPlanned,
-                        .microbatches = {0, 1, 0, 1},
+                        .work = {{.microbatch = 0}, {.microbatch = 1, .is_deferred = true}},
                         .patience = std::chrono::milliseconds(1000)};
-  std::string recorded;
-  for (const std::int64_t run : {0, 1, 2}) {
-    for (const std::int64_t field : {run, std::int64_t{0}, run % 2}) {
-      smp::append_plain(recorded, field);
-    }
-  }
+  std::vector<RecordedRun> runs;
+  for (const std::int64_t run : {0, 1, 2}) runs.push_back({.run = run, .phase = run % 2});
+  const std::string recorded = encode_runs(runs);
   const auto plain = [](Kind kind, const std::string& text) {
     return encode({.kind = kind, .step = 3, .body = text}).bytes;
   };

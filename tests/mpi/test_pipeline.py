@@ -42,6 +42,26 @@ def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, sched
     assert sorted(owned) == sorted(parameters), "each parameter on exactly one partition"
 
 
+def test_steps_in_a_planned_order_have_the_gradients_of_others(pool):
+    """Long enough for a plan to be made, tried, and kept or not; sums of two microbatches have no
+    order."""
+    steps = 14
+    results = pool(2).run(
+        "pipeline_jobs:train",
+        config(2, pipeline="zero_bubble", microbatches=2),
+        steps,
+        BATCH,
+        torch.float32,
+    )
+
+    losses, parameters = train_alone(make_batches(steps, BATCH), 2, torch.float32)
+    for own_losses, own_parameters, _ in results:
+        assert own_losses == losses
+        for name, value in parameters.items():
+            assert torch.equal(own_parameters[name], value), name
+    assert "with the work in a planned order" in pool(2).log_text()
+
+
 def test_ranks_that_do_not_run_the_function_need_no_batch(pool):
     first, second = pool(2).run("pipeline_jobs:train_without_batches_elsewhere", manual(), 2, BATCH)
 

@@ -113,7 +113,7 @@ if (job.ranks.length > 0) {
 // --- The chart of a step -----------------------------------------------------------------------
 
 const paintOf = (kind) => color(kind === 'forward' ? 'compute' : kind);
-const MODULES = ['forward', 'backward', 'wait'];
+const MODULES = ['forward', 'backward', 'deferred', 'wait'];
 
 /** Rows of [place, number in activities, begin us, duration us, microbatch, number in names]. */
 function lanesOf(rows, place, names = []) {

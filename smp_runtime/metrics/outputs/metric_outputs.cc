@@ -45,7 +45,9 @@ constexpr std::array kMetrics = {
     Metric{"samples_per_second", "smp_samples_per_second", "Count/Second", "Of all replicas",
            [](const StepReport& report) -> MetricValue { return report.samples_per_second; }},
     Metric{"pipeline_use", "smp_pipeline_use_ratio", "None", "Share of the step spent computing",
-           [](const StepReport& report) -> MetricValue { return report.pipeline_use; }},
+           [](const StepReport& report) -> MetricValue {
+             return report.pipeline ? MetricValue(report.pipeline->computed) : std::nullopt;
+           }},
     Metric{"data_wait_share", "smp_data_wait_ratio", "None", "Share outside of steps",
            [](const StepReport& report) -> MetricValue { return report.data_wait_share; }},
     Metric{"flops_per_second", "smp_flops_per_second", "Count/Second", "Of the model, a rank",

@@ -110,6 +110,19 @@ std::vector<std::string> memory_texts(const StepReport& report) {
   return texts;
 }
 
+ordered_json share_of(const std::optional<StepShares>& shares, double StepShares::*which) {
+  return shares ? json_of((*shares).*which) : ordered_json();
+}
+
+/// What is not computed in are waits.
+std::string pipeline_text(const StepShares& of) {
+  const std::string text = fmt::format("pipeline {:.0f} %", 100 * of.computed);
+  if (of.deferred == 0) return text;
+  return fmt::format("{} (forward {:.0f}, backward {:.0f}, deferred {:.0f})", text,
+                     100 * of.forward, 100 * (of.computed - of.forward - of.deferred),
+                     100 * of.deferred);
+}
+
 }  // namespace
 
 std::string as_json(const StepReport& report) {
@@ -120,7 +133,9 @@ std::string as_json(const StepReport& report) {
       {"seconds", json_of(report.seconds)},
       {"global_batch_size", report.global_batch_size},
       {"samples_per_second", json_of(report.samples_per_second)},
-      {"pipeline_use", json_of(report.pipeline_use)},
+      {"pipeline_use", share_of(report.pipeline, &StepShares::computed)},
+      {"pipeline_forward", share_of(report.pipeline, &StepShares::forward)},
+      {"pipeline_deferred", share_of(report.pipeline, &StepShares::deferred)},
       {"data_wait_share", json_of(report.data_wait_share)},
       {"peak_memory_bytes", report.peak_memory_bytes},
       {"messages_sent", report.messages_sent},
@@ -155,9 +170,7 @@ std::string progress_line(const StepReport& report, const LineContext& context) 
     parts.push_back(fmt::format("{:.2g} samples/s", rate));
   }
   if (context.seconds_left) parts.push_back(duration_text(*context.seconds_left) + " left");
-  if (context.pipeline && report.pipeline_use) {
-    parts.push_back(fmt::format("pipeline {:.0f} %", 100 * *report.pipeline_use));
-  }
+  if (context.pipeline && report.pipeline) parts.push_back(pipeline_text(*report.pipeline));
   if (report.flops && report.flops->utilization) {
     parts.push_back(fmt::format("{:.0f} % of the peak FLOP/s", 100 * *report.flops->utilization));
   }

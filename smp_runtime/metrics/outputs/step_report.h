@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/record/step_shares.h"
+
 namespace smp::metrics {
+
+using record::StepShares;
 
 /// Bytes on this rank by what they are for ("parameters", "optimizer", ...).
 using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;
@@ -27,7 +31,7 @@ struct StepReport {
   double seconds = 0;  ///< from the end of the step before
   std::int64_t global_batch_size = 0;
   double samples_per_second = 0;
-  std::optional<double> pipeline_use;  ///< empty where it is not known yet
+  std::optional<record::StepShares> pipeline;  ///< empty where it is not known yet
   double data_wait_share = 0;
   std::int64_t peak_memory_bytes = 0;
   std::int64_t messages_sent = 0;

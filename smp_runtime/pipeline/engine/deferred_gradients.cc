@@ -161,33 +161,45 @@ bool has_hooks(Node& node) {
          !node.post_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
-/// True if the node is of that class, and none of what it has saved passes through hooks, which may
-/// give it once only.
+enum class Separable : uint8_t {
+  kNo,
+  kOnce,  ///< but for what it has saved: hooks may give that once only
+  kYes,   ///< its two parts cost about what both cost together, and it bears to be run twice
+};
+
 template <class Function>
-bool is(Node& node, auto... saved) {
+std::optional<Separable> if_is(Node& node, auto... saved) {
   const auto* function = dynamic_cast<Function*>(&node);
-  return function != nullptr && !((function->*saved).has_hooks() || ...);
+  if (function == nullptr) return std::nullopt;
+  return ((function->*saved).has_hooks() || ...) ? Separable::kOnce : Separable::kYes;
 }
 
-/// True for a node whose two parts cost about what both cost together, and which bears to be run
-/// twice.
-bool is_separable(Node& node) {
+Separable separable(Node& node) {
   using namespace torch::autograd::generated;  // their names are those of the operators
-  return is<AddBackward0>(node) ||
-         is<MulBackward0>(node, &MulBackward0::self_, &MulBackward0::other_) ||
-         is<MmBackward0>(node, &MmBackward0::self_, &MmBackward0::mat2_) ||
-         is<AddmmBackward0>(node, &AddmmBackward0::mat1_, &AddmmBackward0::mat2_) ||
-         is<ConvolutionBackward0>(node, &ConvolutionBackward0::input_,
-                                  &ConvolutionBackward0::weight_) ||
-         is<EmbeddingBackward0>(node, &EmbeddingBackward0::indices_);
+  for (const auto found :
+       {if_is<AddBackward0>(node),
+        if_is<MulBackward0>(node, &MulBackward0::self_, &MulBackward0::other_),
+        if_is<MmBackward0>(node, &MmBackward0::self_, &MmBackward0::mat2_),
+        if_is<AddmmBackward0>(node, &AddmmBackward0::mat1_, &AddmmBackward0::mat2_),
+        if_is<ConvolutionBackward0>(node, &ConvolutionBackward0::input_,
+                                    &ConvolutionBackward0::weight_),
+        if_is<EmbeddingBackward0>(node, &EmbeddingBackward0::indices_)}) {
+    if (found) return *found;
+  }
+  return Separable::kNo;
 }
 
 }  // namespace
 
-DeferredGradients::DeferredGradients(IsParameter is_parameter)
-    : is_parameter_(std::move(is_parameter)), queue_(std::make_shared<Queue>()) {}
+DeferredGradients::DeferredGradients(Leaves leaves)
+    : leaves_(std::move(leaves)), queue_(std::make_shared<Queue>()) {}
 
-DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list& roots) const {
+DeferredGradients::Works DeferredGradients::split(
+    int64_t microbatch, edge_list& roots,
+    const std::function<void(std::string_view)>& not_later) const {
+  const auto say = [&](std::string_view why) {
+    if (not_later) not_later(why);
+  };
   const std::vector<Node*> order = in_order(roots);
   // What leads to parameters alone, and which of it belongs together. It ends at a separable node,
   // which has its input from a batch where it leads to nothing else.
@@ -203,8 +215,12 @@ DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list&
     const edge_list& edges = node->next_edges();
     const bool leads_to_parameters = std::ranges::any_of(edges, is_late) &&
                                      std::ranges::none_of(edges, is_early) && !has_hooks(*node) &&
-                                     !is_separable(*node);
-    if (!leads_to_parameters && !is_parameter_(*node)) continue;
+                                     separable(*node) != Separable::kYes;
+    if (!leads_to_parameters) {
+      const Leaf leaf = leaves_(*node);
+      if (leaf == Leaf::kHooked) say("a hook on a parameter is to see its gradients");
+      if (leaf != Leaf::kParameter) continue;
+    }
     const size_t group = late[node] = groups.add();
     for (const Edge& edge : edges) {
       if (edge.is_valid()) groups.join(group, late[edge.function.get()]);
@@ -223,8 +239,15 @@ DeferredGradients::Works DeferredGradients::split(int64_t microbatch, edge_list&
     if (late.contains(node)) continue;
     const edge_list& edges = node->next_edges();
     if (std::ranges::none_of(edges, is_late)) continue;
-    if (node->num_inputs() != 1 || has_hooks(*node) || !is_separable(*node)) {
+    const Separable is = separable(*node);
+    if (node->num_inputs() != 1 || has_hooks(*node) || is != Separable::kYes) {
       std::ranges::for_each(edges, pin);
+      if (is != Separable::kNo && has_hooks(*node))
+        say("a hook is to see the gradients of a layer");
+      if (is == Separable::kOnce) {
+        say("tensors that a layer has saved pass through hooks, as with activation checkpointing "
+            "and offloading");
+      }
       continue;
     }
     whole.push_back(node);

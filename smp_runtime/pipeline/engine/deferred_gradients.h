@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <torch/csrc/autograd/edge.h>
@@ -25,18 +26,23 @@ namespace smp::pipeline {
 /// part costs about its share of both. Of the thread that works for the rank; see Scheduler.
 class DeferredGradients {
  public:
-  /// True for the node that adds to a parameter whose gradient may come late.
-  using IsParameter = std::function<bool(torch::autograd::Node&)>;
+  enum class Leaf : uint8_t {
+    kOther,
+    kHooked,     ///< adds to a parameter, where a hook of a user's is to see the gradient
+    kParameter,  ///< adds to a parameter whose gradient may come late
+  };
+  using Leaves = std::function<Leaf(torch::autograd::Node&)>;
 
-  explicit DeferredGradients(IsParameter is_parameter);
+  explicit DeferredGradients(Leaves leaves);
 
   struct Work;
   using Works = std::vector<std::shared_ptr<Work>>;
 
   /// Changes the graph below `roots`, and these, so that its backward leaves the later parts here,
   /// each as soon as all of its first parts are done. The graph is of no use for another backward
-  /// then.
-  [[nodiscard]] Works split(int64_t microbatch, torch::autograd::edge_list& roots) const;
+  /// then. Tells `not_later`, if anybody asks, why gradients that could come later do not.
+  [[nodiscard]] Works split(int64_t microbatch, torch::autograd::edge_list& roots,
+                            const std::function<void(std::string_view)>& not_later = {}) const;
   /// Throws InternalError unless the backward of what split() gave has left all of it.
   static void check(const Works& works);
 
@@ -54,7 +60,7 @@ class DeferredGradients {
   class Part;
   struct Queue;
 
-  const IsParameter is_parameter_;
+  const Leaves leaves_;
   const std::shared_ptr<Queue> queue_;  ///< shared with graphs whose backward is to come
 };
 

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
 #include "smp_runtime/pipeline/engine/stream_clock.h"
@@ -73,7 +74,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
       options_.server.deterministic, [this] { return gradients_microbatch(); },
       [this] { note_gradient(); });
   if (options_.server.schedule == Schedule::kZeroBubble && transport_->size() > 1) {
-    deferred_.emplace([this](torch::autograd::Node& node) { return ledger_->adds_quietly(node); });
+    deferred_.emplace([this](torch::autograd::Node& node) { return ledger_->leaf(node); });
   }
 }
 
@@ -245,7 +246,12 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
   ++backwards_;
   if (edges.empty()) return;
   DeferredGradients::Works left;
-  if (deferred_ && !keep_graph) left = deferred_->split(server_->microbatch(), edges);
+  const auto not_later = [this](std::string_view why) { say_not_later(why); };
+  if (deferred_ && keep_graph) {
+    not_later("the graph is kept for another backward");
+  } else if (deferred_) {
+    left = deferred_->split(server_->microbatch(), edges, not_later);
+  }
   const SingleThreadedBackward guard;
   torch::autograd::Engine::get_default_engine().execute(edges, seeds, keep_graph,
                                                         /*create_graph=*/false,
@@ -253,12 +259,24 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
   DeferredGradients::check(left);
 }
 
+void Engine::say_not_later(std::string_view why) {
+  if (!said_not_later_.insert(std::string(why)).second) return;
+  const TaskKey* task = server_->task();
+  const auto& name_of = options_.server.target_name;
+  SMP_LOG(
+      info,
+      "pipeline zero_bubble: gradients of parameters of {} are computed with their backward, "
+      "not while the rank waits: {}; this is said once for all modules",
+      task != nullptr && task->target >= 0 && name_of ? name_of(task->target) : "the step function",
+      why);
+}
+
 DeferredWork Engine::deferred(int64_t microbatch) const {
   return deferred_ ? deferred_->of(microbatch) : DeferredWork{};
 }
 
-bool Engine::run_deferred() {
-  if (!deferred_ || !deferred_->next()) return false;
+std::optional<int64_t> Engine::run_deferred() {
+  if (!deferred_ || !deferred_->next()) return std::nullopt;
   deferring_ = deferred_->next();
   try {
     const at::ThreadLocalStateGuard modes(*step_modes_);
@@ -272,7 +290,7 @@ bool Engine::run_deferred() {
   if (deferred(microbatch).is_done() && released_.erase(microbatch) > 0) {
     ledger_->finish(microbatch);
   }
-  return true;
+  return microbatch;
 }
 
 int64_t Engine::gradients_microbatch() const {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ThreadLocalState.h>
@@ -92,7 +93,7 @@ class Engine : private Executor {
 
   /// See Server.
   [[nodiscard]] const StepUse& last_step() const { return server_->last_step(); }
-  [[nodiscard]] std::optional<double> group_use() const { return server_->group_use(); }
+  [[nodiscard]] std::optional<StepShares> group_use() const { return server_->group_use(); }
 
   /// The microbatch that the calling thread works for, -1 for none.
   [[nodiscard]] int64_t microbatch() const { return server_->microbatch(); }
@@ -109,7 +110,7 @@ class Engine : private Executor {
                    const Purpose& purpose) override;
   CallData backward(const CallId& id, CallData gradients, const Purpose& purpose) override;
   void release(int64_t microbatch) override;
-  bool run_deferred() override;
+  std::optional<int64_t> run_deferred() override;
   [[nodiscard]] DeferredWork deferred(int64_t microbatch) const override;
   std::string describe(const std::exception_ptr& error) override;
   /// The caller's half of a call, and of its backward: what RemoteCall's two ends have in common
@@ -123,6 +124,8 @@ class Engine : private Executor {
   void begin_step();
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keep_graph);
+  /// Tells the log, once for each reason, that the running task's gradients are not deferred.
+  void say_not_later(std::string_view why);
   /// The microbatch whose gradients the calling thread computes; -1 for none.
   [[nodiscard]] int64_t gradients_microbatch() const;
   void measure_activations();
@@ -140,6 +143,7 @@ class Engine : private Executor {
   std::optional<DeferredGradients> deferred_;
   std::optional<int64_t> deferring_;  ///< microbatch of the deferred work under way
   std::set<int64_t> released_;        ///< microbatches that only wait for deferred work
+  std::set<std::string, std::less<>> said_not_later_;
   std::unique_ptr<at::ThreadLocalState> step_modes_;  ///< of the thread that began the step
   std::optional<c10::Stream> step_stream_;            ///< the same thread's; none on the CPU
   std::unique_ptr<DirectExchange> direct_;

@@ -54,9 +54,12 @@ void GradientLedger::watch(size_t entry) {
   entries_[entry]->accumulator = std::move(accumulator);  // the leaf holds its own weakly
 }
 
-bool GradientLedger::adds_quietly(torch::autograd::Node& node) const {
-  return accumulators_.contains(&node) && node.tensor_pre_hooks().empty() &&
-         node.tensor_post_acc_grad_hooks() == nullptr;
+DeferredGradients::Leaf GradientLedger::leaf(torch::autograd::Node& node) const {
+  using Leaf = DeferredGradients::Leaf;
+  if (!accumulators_.contains(&node)) return Leaf::kOther;
+  const bool is_seen =
+      !node.tensor_pre_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+  return is_seen ? Leaf::kHooked : Leaf::kParameter;
 }
 
 at::Tensor GradientLedger::record(size_t entry, const at::Tensor& gradient) {

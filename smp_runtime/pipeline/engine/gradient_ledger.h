@@ -17,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "smp_runtime/pipeline/engine/deferred_gradients.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::pipeline {
@@ -34,8 +35,7 @@ class GradientLedger {
   /// of leaves that are frozen do from the step on before which they no longer are.
   void track(const std::vector<at::Tensor>& parameters);
 
-  /// True for the node that adds to one of them, where no hook of a user's is to see the gradient.
-  [[nodiscard]] bool adds_quietly(torch::autograd::Node& node) const;
+  [[nodiscard]] DeferredGradients::Leaf leaf(torch::autograd::Node& node) const;
 
   /// The backward of `microbatch` is over: adds its gradients, and those waiting for it, to
   /// `.grad`.

@@ -112,7 +112,7 @@ TEST(TensorBoardEvents, AreReadByTensorBoard) {
   const auto output = only_output({.tensorboard_folder = events});
   EXPECT_FALSE(std::filesystem::exists(events)) << "nothing before the first report";
   StepReport unknown = a_report_of(4, 1.5);
-  unknown.pipeline_use.reset();
+  unknown.pipeline.reset();
 
   output->write(a_report());
   output->write(unknown);
@@ -271,7 +271,7 @@ TEST(OpenMetricsFile, LeavesOutWhatIsNotKnown) {
   const auto file = folder.path() / "metrics.txt";
   const auto output = only_output({.openmetrics_file = file});
   StepReport report = a_report_of(1, {});
-  report.pipeline_use.reset();
+  report.pipeline.reset();
 
   output->write(report);
 
@@ -335,7 +335,7 @@ TEST(EmbeddedMetrics, HaveOneOrder) {
   const auto output = only_output({.embedded_metrics = "N", .job_name = "\u00e9"});
   StepReport report = a_report();
   report.time = 1.9996;
-  report.pipeline_use.reset();
+  report.pipeline.reset();
 
   ::testing::internal::CaptureStdout();
   output->write(report);

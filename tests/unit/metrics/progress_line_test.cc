@@ -25,7 +25,7 @@ using ::testing::StartsWith;
 StepReport a_step_of_a_pipeline() {
   return {.step = 12,
           .samples_per_second = 812.4,
-          .pipeline_use = 0.713,
+          .pipeline = StepShares{.computed = 0.713},
           .data_wait_share = 0.03,
           .peak_memory_bytes = 1'200'000'000,
           .loss = 0.4231,
@@ -65,10 +65,20 @@ TEST(ProgressLine, SaysTheMostThatFits) {
             "peak 1.1 GiB (parameters 190.7 MiB, gradients 95.4 MiB)");
 }
 
+TEST(ProgressLine, TellsDeferredWorkApartWhereThereIsSome) {
+  StepReport report = a_step_of_a_pipeline();
+  report.pipeline->forward = 0.25;
+  EXPECT_THAT(progress_line(report, {}), HasSubstr("pipeline 71 %, "));
+
+  report.pipeline->deferred = 0.2;
+  EXPECT_THAT(progress_line(report, {}),
+              HasSubstr("pipeline 71 % (forward 25, backward 26, deferred 20), "));
+}
+
 TEST(ProgressLine, LeavesOutTheSmallestAmountsOfMemoryFirst) {
   const StepReport report{.step = 1,
                           .samples_per_second = 50,
-                          .pipeline_use = 0.5,
+                          .pipeline = StepShares{.computed = 0.5},
                           .peak_memory_bytes = std::int64_t{3} << 30,
                           .loss = 2,
                           .loss_ranks = 1,
@@ -114,7 +124,7 @@ TEST(ProgressLine, FitsAnyWidth) {
   const StepReport report{
       .step = 12'345'678,
       .samples_per_second = 1e7,
-      .pipeline_use = 1,
+      .pipeline = StepShares{.computed = 1},
       .data_wait_share = 1,
       .peak_memory_bytes = std::int64_t{1} << 60,
       .loss = -1.23456e-30,
@@ -216,7 +226,7 @@ TEST(ProgressLine, SaysTheUseOfAPipelineOnceItIsKnown) {
   StepReport report = a_step_of_a_pipeline();
   EXPECT_THAT(progress_line(report, {.pipeline = false}), Not(HasSubstr("pipeline")));
 
-  report.pipeline_use.reset();
+  report.pipeline.reset();
 
   EXPECT_THAT(progress_line(report, {}), Not(HasSubstr("pipeline")));
 }

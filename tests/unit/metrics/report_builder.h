@@ -14,7 +14,7 @@ inline StepReport a_report() {
           .seconds = 0.5,
           .global_batch_size = 8,
           .samples_per_second = 16,
-          .pipeline_use = 0.75,
+          .pipeline = StepShares{.computed = 0.75},
           .data_wait_share = 0.125,
           .peak_memory_bytes = std::int64_t{1} << 30,
           .messages_sent = 4,

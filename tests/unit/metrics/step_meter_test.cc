@@ -53,7 +53,7 @@ struct Step {
   double seconds = 1;
   std::optional<double> loss = 1;
   bool training = true;
-  std::optional<double> use = 1.0;
+  std::optional<StepShares> use = StepShares{.computed = 1};
   std::int64_t samples = 8;
 };
 
@@ -76,8 +76,8 @@ class StepMeterTest : public testing::Test {
     now_ += made.seconds;
     const at::Tensor loss =
         made.loss ? at::scalar_tensor(*made.loss, at::TensorOptions(at::kDouble)) : at::Tensor();
-    meter_->end_step({.pipeline_use = made.use, .messages_sent = 2, .bytes_sent = 100},
-                     made.samples, loss, made.training);
+    meter_->end_step({.pipeline = made.use, .messages_sent = 2, .bytes_sent = 100}, made.samples,
+                     loss, made.training);
   }
   /// The messages so far and of the end, without time, name and level.
   std::vector<std::string> end() {
@@ -130,11 +130,11 @@ TEST_F(StepMeterTest, AnOptimizerIsNoWaitingForData) {
 TEST_F(StepMeterTest, TheUseOfAPipelineIsToldOnceItIsKnown) {
   begin({.pipeline = true});
   step({.use = {}});
-  step({.use = 0.75});
+  step({.use = StepShares{.computed = 0.75}});
 
   const std::vector<std::string> lines = end();
-  EXPECT_EQ(reports_.at(0).pipeline_use, std::nullopt);
-  EXPECT_EQ(reports_.at(1).pipeline_use, 0.75);
+  EXPECT_EQ(reports_.at(0).pipeline.has_value(), false);
+  EXPECT_EQ(reports_.at(1).pipeline.value().computed, 0.75);
   EXPECT_THAT(lines, ElementsAre(Not(HasSubstr("pipeline")), HasSubstr("pipeline 75 %")));
 }
 

@@ -28,6 +28,7 @@ TEST(StepReport, IsOneLineOfJson) {
   EXPECT_EQ(as_json(a_report()),
             R"({"step":3,"evaluation":false,"time":1750000000.0,"seconds":0.5,)"
             R"("global_batch_size":8,"samples_per_second":16.0,"pipeline_use":0.75,)"
+            R"("pipeline_forward":0.0,"pipeline_deferred":0.0,)"
             R"("data_wait_share":0.125,"peak_memory_bytes":1073741824,"messages_sent":4,)"
             R"("bytes_sent":1000,"loss":2.5,"loss_ranks":1,)"
             R"("memory_bytes":{"parameters":400,"gradients":0}})");
@@ -42,9 +43,9 @@ TEST(StepReport, HasFlopsOnlyWhereSomebodyCountsThem) {
   EXPECT_THAT(
       keys_of(report),
       ElementsAre("step", "evaluation", "time", "seconds", "global_batch_size",
-                  "samples_per_second", "pipeline_use", "data_wait_share", "peak_memory_bytes",
-                  "messages_sent", "bytes_sent", "flops", "flops_per_second", "flops_utilization",
-                  "loss", "loss_ranks", "memory_bytes"));
+                  "samples_per_second", "pipeline_use", "pipeline_forward", "pipeline_deferred",
+                  "data_wait_share", "peak_memory_bytes", "messages_sent", "bytes_sent", "flops",
+                  "flops_per_second", "flops_utilization", "loss", "loss_ranks", "memory_bytes"));
   const auto read = ordered_json::parse(as_json(report));
   EXPECT_EQ(read["flops"], 720);
   EXPECT_TRUE(read["flops"].is_number_integer());
@@ -54,7 +55,7 @@ TEST(StepReport, HasFlopsOnlyWhereSomebodyCountsThem) {
 
 TEST(StepReport, HasNullForWhatIsNotKnown) {
   StepReport report = a_report();
-  report.pipeline_use.reset();
+  report.pipeline.reset();
   report.loss.reset();
   report.loss_ranks = 0;
   report.flops = StepFlops{};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -18,6 +19,9 @@ namespace smp::pipeline {
 namespace {
 
 using at::Tensor;
+using Leaf = DeferredGradients::Leaf;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Tensors = std::vector<Tensor>;
 
 Tensor parameter(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); }
@@ -32,6 +36,7 @@ struct Outcome {
   Tensor of_input;
   size_t works = 0;
   bool parameters_came_late = false;  ///< none had a gradient after the first part
+  std::set<std::string, std::less<>> not_later;
 };
 
 Tensors take_gradients(const Tensors& parameters) {
@@ -54,10 +59,14 @@ Outcome backward(const Network& network, bool is_split) {
     accumulators.insert(held.back().get());
   }
   torch::autograd::edge_list edges{torch::autograd::impl::gradient_edge(loss)};
-  DeferredGradients deferred([&](auto& node) { return accumulators.contains(&node); });
+  DeferredGradients deferred(
+      [&](auto& node) { return accumulators.contains(&node) ? Leaf::kParameter : Leaf::kOther; });
   DeferredGradients::Works works;
-  if (is_split) works = deferred.split(5, edges);
-  Outcome outcome{.works = works.size()};
+  Outcome outcome;
+  if (is_split) {
+    works = deferred.split(5, edges, [&](std::string_view why) { outcome.not_later.emplace(why); });
+  }
+  outcome.works = works.size();
   auto& engine = torch::autograd::Engine::get_default_engine();
   engine.execute(edges, {at::ones_like(loss)}, false, false, true);
   outcome.of_input = input.grad();
@@ -97,6 +106,7 @@ TEST(DeferredGradients, OfLayersComeLaterWithTheirBits) {
 
   EXPECT_EQ(outcome.works, 2);
   EXPECT_TRUE(outcome.parameters_came_late);
+  EXPECT_THAT(outcome.not_later, IsEmpty());
 }
 
 TEST(DeferredGradients, OfConvolutionsAndProductsWithoutBiasToo) {
@@ -173,6 +183,7 @@ TEST(DeferredGradients, ComeAtOnceFromANodeWithHooks) {
 
   EXPECT_EQ(outcome.works, 0);
   EXPECT_EQ(seen, 2);
+  EXPECT_THAT(outcome.not_later, ElementsAre("a hook is to see the gradients of a layer"));
 }
 
 TEST(DeferredGradients, OfTheFirstLayersComeLaterAndWhatIsBehindThemDoesNot) {
@@ -202,7 +213,8 @@ TEST(DeferredGradients, AreForgottenWithAStepThatFailed) {
   const Tensor weight = parameter({8, 8});
   const Tensor loss = at::linear(parameter({2, 8}), weight).sum();
   const auto accumulator = torch::autograd::impl::grad_accumulator(weight);
-  DeferredGradients deferred([&](auto& node) { return &node == accumulator.get(); });
+  DeferredGradients deferred(
+      [&](auto& node) { return &node == accumulator.get() ? Leaf::kParameter : Leaf::kOther; });
   torch::autograd::edge_list edges{torch::autograd::impl::gradient_edge(loss)};
   auto works = deferred.split(5, edges);
   torch::autograd::Engine::get_default_engine().execute(edges, {at::ones({})}, false, false, true);

@@ -2,6 +2,7 @@
 #include "smp_runtime/pipeline/scheduler.h"
 
 #include <functional>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -127,12 +128,95 @@ TEST_F(LastRank, HasNoPrematureForwardWithABodyWhichGoesFirst) {
 }
 
 TEST_F(LastRank, HasNoPrematureForwardInAFixedOrder) {
-  scheduler_.follow({0, 1, 2});
+  scheduler_.follow({{.microbatch = 0}, {.microbatch = 1}, {.microbatch = 2}}, /*preferred=*/false);
   for (int64_t microbatch = 0; microbatch < 3; ++microbatch) {
     call(microbatch, Phase::kForward);
     EXPECT_FALSE(scheduler_.has_premature_forward());
     EXPECT_THAT(run(), ElementsAre(microbatch));
   }
+}
+
+/// As LastRank, with deferred work that the tests say there is.
+class PreferredOrder : public ::testing::Test {
+ protected:
+  void add(int64_t microbatch, Phase phase = Phase::kForward, int64_t run = 1) {
+    scheduler_.add({.microbatch = microbatch, .phase = phase, .depth = 1, .run = run},
+                   [this, microbatch, phase] {
+                     ran_.push_back(microbatch);
+                     if (phase == Phase::kBackward) ++work_[microbatch].left;
+                   });
+  }
+
+  bool run() {
+    ran_.clear();
+    return scheduler_.run_tasks([] {});
+  }
+
+  void do_work(int64_t microbatch) {
+    ++work_[microbatch].done;
+    scheduler_.end_kept();
+  }
+
+  std::map<int64_t, DeferredWork> work_;
+  std::vector<int64_t> ran_;
+  Scheduler scheduler_{
+      Schedule::kZeroBubble,
+      OpenMicrobatches({.active_microbatches = kActive, .schedule = Schedule::kZeroBubble}, kRanks),
+      nullptr,
+      {},
+      [this](int64_t microbatch) { return work_[microbatch]; }};
+};
+
+TEST_F(PreferredOrder, WaitsForWhatIsNextUntilItIsOverruled) {
+  scheduler_.follow({{.microbatch = 0}, {.microbatch = 1}, {.microbatch = 2}}, /*preferred=*/true);
+  add(2);
+  add(1);
+  EXPECT_FALSE(run());
+  EXPECT_TRUE(scheduler_.prefers_to_wait());
+
+  scheduler_.overrule();
+  EXPECT_FALSE(scheduler_.prefers_to_wait());
+  EXPECT_TRUE(run());
+  EXPECT_THAT(ran_, ElementsAre(1)) << "the first one of those that are there, and then it waits";
+
+  add(0);
+  EXPECT_TRUE(run());
+  EXPECT_THAT(ran_, ElementsAre(0, 2));
+}
+
+TEST_F(PreferredOrder, HasItsPlacesForDeferredWork) {
+  scheduler_.follow({{.microbatch = 0},
+                     {.microbatch = 0},
+                     {.microbatch = 1},
+                     {.microbatch = 0, .is_deferred = true},
+                     {.microbatch = 1}},
+                    /*preferred=*/true);
+  add(0);
+  run();
+  add(0, Phase::kBackward, 2);
+  run();
+  EXPECT_FALSE(scheduler_.may_defer()) << "the other microbatch is to come before";
+
+  add(1);
+  run();
+  EXPECT_TRUE(scheduler_.may_defer());
+  add(1, Phase::kBackward, 2);
+  EXPECT_FALSE(run());
+  do_work(0);
+  EXPECT_FALSE(scheduler_.may_defer());
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(scheduler_.may_defer()) << "at its end it forbids nothing";
+}
+
+TEST_F(PreferredOrder, HoldsUpNothingThatItDoesNotHave) {
+  scheduler_.follow({{.microbatch = 5}}, /*preferred=*/true);
+  add(0);
+  EXPECT_FALSE(run());
+
+  scheduler_.overrule();
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(scheduler_.may_defer());
+  EXPECT_FALSE(scheduler_.order_is_wrong());
 }
 
 TEST_F(LastRank, BeginsTheNextTaskOnTheThreadWhoseTaskHasEnded) {

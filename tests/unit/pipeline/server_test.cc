@@ -325,7 +325,7 @@ TEST(Server, AddsUpHowARankSpentTheStep) {
   const StepUse& use = group.use(1);
   EXPECT_EQ(use.messages_sent, 9);  // one of them of the step before
   // Bodies travelled in the first step.
-  EXPECT_EQ(use.bytes_sent, 8 * sizeof(int64_t) + std::to_string(0.5).size());
+  EXPECT_EQ(use.bytes_sent, 8 * sizeof(int64_t) + sizeof(StepShares));
 }
 
 TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {
@@ -435,7 +435,7 @@ TEST(Server, NamesTheRankThatIsLost) {
                HostError);
 }
 
-RankOrder order_of(OrderMode mode) { return {.mode = mode, .microbatches = {}, .patience = {}}; }
+RankOrder order_of(OrderMode mode) { return {.mode = mode, .work = {}, .patience = {}}; }
 
 TEST(Server, StepThatEndedIsWholeThoughTheDriverHasLeft) {
   for (const bool used : {false, true}) {  // the first step, and one with something to tell

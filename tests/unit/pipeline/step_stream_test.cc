@@ -130,7 +130,10 @@ TEST_F(StepStream, ItsDeviceSaysWhatItComputed) {
   EXPECT_FALSE(engines[0]->group_use().has_value()) << "the device has not done it yet";
 
   FakeDevice::go_on(true);
-  EXPECT_EQ(engines[0]->group_use(), 1.0) << "the host's time would be another";
+  const auto use = engines[0]->group_use();
+  ASSERT_TRUE(use.has_value());
+  EXPECT_EQ(use->computed, 1.0) << "the host's time would be another";
+  EXPECT_EQ(use->forward, 0) << "nobody asks the device for parts";
 }
 
 TEST_F(StepStream, NothingMakesAContextOnAnotherDevice) {

@@ -25,7 +25,12 @@ std::vector<Run> two_stages() {
 
 std::vector<std::vector<int64_t>> order_of(std::span<const Run> runs, const ScheduleShape& shape,
                                            int ranks) {
-  return simulate_schedule(runs, shape, ranks).orders();
+  std::vector<std::vector<int64_t>> orders;
+  for (const auto& work : simulate_schedule(runs, shape, ranks).orders()) {
+    std::vector<int64_t>& order = orders.emplace_back();
+    for (const PlannedWork& one : work) order.push_back(one.microbatch);
+  }
+  return orders;
 }
 
 TEST(Simulation, EveryRankTakesEveryRunOnce) {
@@ -62,7 +67,9 @@ TEST(Simulation, SaysWhenEachRunBegins) {
 
   const Simulation step = simulate_schedule(runs, {.microbatches = 2, .active_microbatches = 4}, 2);
 
-  EXPECT_EQ(step.orders()[1], (std::vector<int64_t>{0, 0, 1, 1}));
+  for (size_t place = 0; place < 4; ++place) {
+    EXPECT_EQ(step.orders()[1][place], (PlannedWork{.microbatch = place < 2 ? 0 : 1}));
+  }
   EXPECT_EQ(begins_of(step.begun[0]), (std::vector<int64_t>{0, 2, 8, 14}));
   EXPECT_EQ(begins_of(step.begun[1]), (std::vector<int64_t>{2, 4, 8, 10}));
   EXPECT_EQ(runs[step.begun[1][1].run].phase, Phase::kBackward);
@@ -171,6 +178,20 @@ TEST(Simulation, WorkIsDeferredUnderZeroBubbleAlone) {
   const ScheduleShape shape{.microbatches = 8, .active_microbatches = 6};
 
   EXPECT_EQ(simulate_schedule(runs, shape, 4).length, (8 + 3) * 3);
+}
+
+TEST(Simulation, OrdersHaveWorkWhereItIsDone) {
+  constexpr ScheduleShape kShape{
+      .microbatches = 2, .active_microbatches = 2, .schedule = Schedule::kZeroBubble};
+  const Simulation step = simulate_schedule(zigzag(2, 1, 1), kShape, 2);
+
+  const auto run = [](int64_t microbatch) { return PlannedWork{.microbatch = microbatch}; };
+  const auto work = [](int64_t microbatch) {
+    return PlannedWork{.microbatch = microbatch, .is_deferred = true};
+  };
+  // The last rank has its second forward in turn, and all of its work behind its backwards.
+  EXPECT_EQ(step.orders()[0], (std::vector{run(0), run(1), run(0), work(0), run(1), work(1)}));
+  EXPECT_EQ(step.orders()[1], (std::vector{run(0), run(0), run(1), run(1), work(0), work(1)}));
 }
 
 TEST(OpenMicrobatches, OfZeroBubbleLeaveRoomForOlderOnes) {

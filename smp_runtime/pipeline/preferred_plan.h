@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan of steps that ranks follow as far as they can, made from the times of one: under
+// kZeroBubble it tells a rank what is worth waiting for. Where times vary it is better to do what
+// there is, so steps with the plan and without are measured, and the shorter ones win.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "smp_runtime/pipeline/recorded_run.h"
+
+namespace smp::pipeline {
+
+/// The driver's, of the steps of one kind.
+class PreferredPlan {
+ public:
+  using Time = std::chrono::nanoseconds;
+  enum class Use : uint8_t {
+    kNone,   ///< the step goes without the plan
+    kTimed,  ///< and all ranks note the times of their runs
+    kFollow,
+  };
+
+  /// Decides how the next step uses the plan.
+  Use begin_step();
+  /// The step has ended.
+  void finish_step(Time took);
+
+  /// Times that a rank has noted in the last step under kTimed. Plans when all `ranks` have told
+  /// theirs, unless microbatches went through the model on ways of their own.
+  void add(int rank, std::span<const RecordedRun> runs, const schedule::ScheduleShape& shape,
+           int ranks);
+
+  /// By rank; under kFollow.
+  [[nodiscard]] const std::vector<std::vector<schedule::PlannedWork>>& orders() const {
+    return orders_;
+  }
+  /// How long a rank waits for what is next: half a run, by which work in its place would make it
+  /// late.
+  [[nodiscard]] Time patience() const { return patience_; }
+
+ private:
+  /// Times of the last steps.
+  class Recent {
+   public:
+    void add(Time took);
+    [[nodiscard]] size_t count() const { return times_.size(); }
+    [[nodiscard]] Time median() const;
+
+   private:
+    std::deque<Time> times_;
+  };
+
+  [[nodiscard]] bool is_compared() const;
+  void plan(const schedule::ScheduleShape& shape, int ranks);
+
+  int64_t steps_ = 0;
+  Use use_ = Use::kNone;
+  std::map<int64_t, schedule::Run> runs_;  ///< by number
+  int told_ = 0;
+  std::vector<std::vector<schedule::PlannedWork>> orders_;
+  Time patience_{0};
+  Recent without_, with_;
+  bool is_told_ = false;  ///< to the log, what the comparison has shown
+};
+
+}  // namespace smp::pipeline
