@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from benchmark import Result, run_ranks
 
-RANKS, ROUNDS, MICROBATCHES = 4, 5, 8
+RANKS, ROUNDS = 4, 5
 LAYERS_A_RANK, SECONDS = 4, 0.02  # as in tests/bench/jobs/bubble_job.py
-BOUND = MICROBATCHES * LAYERS_A_RANK * 3 * SECONDS
 ONE_F_ONE_B = RANKS * LAYERS_A_RANK  # layers whose activations its first rank keeps
 PEERS = (
     "Schedule1F1B",
@@ -25,48 +24,73 @@ PEERS = (
 @dataclass(frozen=True)
 class Case:
     memory: float
+    way: str
     chunks: int
-    limit: float
+    limit: float | None  # of the bound; none: below PyTorch's alone
+    microbatches: int = 8
+    sigma: float = 0
 
     @property
     def name(self) -> str:
-        return f"bubble-{self.memory:.2g}-of-{self.chunks}"
+        words = ["bubble", f"{self.memory:.2g}", self.way, "of", str(self.chunks)]
+        if self.microbatches != 8:
+            words.append(f"m{self.microbatches}")
+        if self.sigma:
+            words.append("varied")
+        return "-".join(words)
+
+    @property
+    def bound(self) -> float:
+        return self.microbatches * LAYERS_A_RANK * 3 * SECONDS
 
 
 CASES = (
-    Case(1, 1, 1.15),
-    Case(1, 4, 1.06),
-    Case(2, 4, 1.06),
-    Case(1 / 2, 4, 1.30),
-    Case(1 / 3, 4, 1.45),
+    Case(1, "loop", 1, 1.15),
+    Case(1, "zigzag", 4, 1.15),
+    Case(2, "zigzag", 4, 1.06),
+    Case(1 / 2, "loop", 4, 1.30),
+    Case(1 / 3, "loop", 4, 1.45),
+    Case(1, "zigzag", 4, None, microbatches=4),
+    Case(1, "zigzag", 4, None, microbatches=16),
+    Case(1, "zigzag", 4, None, sigma=0.3),
 )
 
 
 def run() -> list[Result]:
     rows: list[tuple[str, ...]] = [("of the bound without bubble", "memory", "min", "median")]
-    medians: dict[str, float] = {}
-    memory: dict[str, float] = {}
-    for number, case in enumerate(CASES):
-        arguments = (MICROBATCHES, ROUNDS, case.memory, case.chunks)
-        found = run_ranks(RANKS, "bubble_job.py", *arguments, *(PEERS if number == 0 else ()))
+    medians: dict[Case, float] = {}
+    memory: dict[Case, float] = {}
+    # By microbatches and variation: each of PyTorch's schedules, with its memory.
+    peers: dict[tuple[int, float], list[tuple[float, float]]] = {}
+    for case in CASES:
+        kind = (case.microbatches, case.sigma)
+        arguments = (case.microbatches, ROUNDS, case.memory, case.way, case.chunks, case.sigma)
+        found = run_ranks(RANKS, "bubble_job.py", *arguments, *(() if kind in peers else PEERS))
         for who, seconds in found["seconds"].items():
-            name = case.name if who == "ours" else who
-            medians[name] = statistics.median(seconds)
-            memory[name] = found["kept"][who] / ONE_F_ONE_B
-            figures = (memory[name], min(seconds) / BOUND, medians[name] / BOUND)
+            median, kept = statistics.median(seconds), found["kept"][who] / ONE_F_ONE_B
+            if who == "ours":
+                medians[case], memory[case] = median, kept
+            else:
+                peers.setdefault(kind, []).append((kept, median))
+            figures = (kept, min(seconds) / case.bound, median / case.bound)
+            name = case.name if who == "ours" else f"{who} m{case.microbatches} {case.sigma:g}"
             rows.append((name, *(f"{figure:.3f}" for figure in figures)))
         rows += [(name, why[:60], "", "") for name, why in found["failed"].items()]
     results: list[Result] = []
     for case in CASES:
         fitting = [
-            medians[peer] for peer in PEERS if memory.get(peer, 99) <= max(memory[case.name], 1)
+            median / case.bound
+            for kept, median in peers[case.microbatches, case.sigma]
+            if kept <= max(case.memory, memory[case])
         ]
-        limit = min(case.limit, *(median / BOUND for median in fitting))
+        limits = [*fitting, *([case.limit] if case.limit else [])]
         goal = (
-            f"a step at {case.memory:.2g} of 1F1B's memory, {case.chunks} groups of layers a rank: "
-            f"at most {case.limit:g} of the bound without bubble, and below each of PyTorch's "
-            "schedules that keeps no more"
+            f"a step of {case.microbatches} microbatches at {case.memory:.2g} of 1F1B's memory, "
+            f"{case.chunks} groups of layers a rank in {case.way}"
+            + (", times that vary: " if case.sigma else ": ")
+            + (f"at most {case.limit:g} of the bound without bubble, and " if case.limit else "")
+            + "below each of PyTorch's schedules that keeps no more"
         )
-        results.append(Result(case.name, medians[case.name], BOUND, round(limit, 4), goal))
+        results.append(Result(case.name, medians[case], case.bound, round(min(limits), 4), goal))
     results[0] = replace(results[0], rows=rows)
     return results

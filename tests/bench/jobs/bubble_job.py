@@ -2,9 +2,11 @@
 """One rank of ci/bench bubble: an emulated pipeline of four times as many layers as ranks,
 whose gradients of activations and of weights take a time each, ours and PyTorch's, in turn.
 
-    bubble_job.py MICROBATCHES ROUNDS MEMORY CHUNKS [PEER ...]
+    bubble_job.py MICROBATCHES ROUNDS MEMORY WAY CHUNKS SIGMA [PEER ...]
 
-CHUNKS: how many groups of layers a rank has, in zigzag: 1 is an ordinary pipeline, 2 a V.
+CHUNKS: how many groups of layers a rank has; 1 is an ordinary pipeline. WAY: how they go through
+the ranks, zigzag (two are a V) or loop.
+SIGMA: times are lognormal, with this and the same mean; 0: all alike.
 Layers compute on emulated devices, so that they overlap on a machine with fewer cores than ranks;
 the tensors between them are real and small.
 """
@@ -12,6 +14,7 @@ the tensors between them are real and small.
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +31,16 @@ from torch.distributed import pipelining
 SECONDS = 0.02  # of a layer's forward, of its activations' gradient, of its weight's
 LAYERS_A_RANK = 4
 WIDTH, ROWS = 256, 4
+FIRST_STEPS = 9  # of ours, in which it decides on the order of work
+
+
+class Times:
+    sigma = 0.0
+    random = random.Random()
+
+    @classmethod
+    def next(cls) -> float:
+        return SECONDS * cls.random.lognormvariate(-cls.sigma * cls.sigma / 2, cls.sigma)
 
 
 class Kept:
@@ -55,7 +68,7 @@ class Activations(torch.autograd.Function):
         ctx.save_for_backward(weight)
         result = x * weight
         Kept.add(1)
-        occupy(SECONDS, began)
+        occupy(Times.next(), began)
         return result
 
     @staticmethod
@@ -63,7 +76,7 @@ class Activations(torch.autograd.Function):
         began = time.perf_counter()
         (weight,) = ctx.saved_tensors
         result = gradient * weight
-        occupy(SECONDS, began)
+        occupy(Times.next(), began)
         return result, None
 
 
@@ -81,7 +94,7 @@ class Weight(torch.autograd.Function):
         began = time.perf_counter()
         (x,) = ctx.saved_tensors
         result = x.sum(0)
-        occupy(SECONDS, began)
+        occupy(Times.next(), began)
         Kept.add(-1)
         return None, result
 
@@ -105,9 +118,10 @@ def our_step(model, batch):
     model.backward(output.sum())
 
 
-def make_ours(microbatches: int, chunks: int) -> Callable[[], None]:
+def make_ours(microbatches: int, way: str, chunks: int) -> Callable[[], None]:
     ranks = list(range(smp.pp_size()))
-    order = [rank for number in range(chunks) for rank in (ranks, ranks[::-1])[number % 2]]
+    back = ranks[::-1] if way == "zigzag" else ranks
+    order = [rank for number in range(chunks) for rank in (ranks, back)[number % 2]]
     stages = [Stage(LAYERS_A_RANK // chunks) for _ in order]
     for stage, rank in zip(stages, order, strict=True):
         smp.set_partition(stage, rank)
@@ -153,20 +167,24 @@ def make_peer(name: str, microbatches: int) -> Callable[[], None]:
 
 
 def main() -> None:
-    microbatches, rounds, memory, chunks = (float(word) for word in sys.argv[1:5])
-    smp.init({"partitions": 4, "microbatches": int(microbatches), "auto_partition": False,
+    microbatches, rounds, chunks = (int(sys.argv[place]) for place in (1, 2, 5))
+    memory, Times.sigma = float(sys.argv[3]), float(sys.argv[6])
+    smp.init({"partitions": 4, "microbatches": microbatches, "auto_partition": False,
               "default_partition": 0, "pipeline": "zero_bubble",
               "pipeline_memory": memory})  # fmt: skip
-    steps = {"ours": make_ours(int(microbatches), int(chunks))}
+    steps = {"ours": make_ours(microbatches, sys.argv[4], chunks)}
     failed = {}
-    for name in sys.argv[5:]:
+    for name in sys.argv[7:]:
         try:
-            steps[name] = make_peer(name, int(microbatches))
+            steps[name] = make_peer(name, microbatches)
         except Exception as error:  # a schedule that does not run with these numbers
             failed[name] = f"{type(error).__name__}: {error}"
+    Times.random.seed(smp.rank())
+    for _ in range(FIRST_STEPS):
+        steps["ours"]()
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     kept: dict[str, int] = {}
-    for number in range(int(rounds) + 1):
+    for number in range(rounds + 1):
         for name, step in steps.items():
             took, _ = timed(step)
             most = torch.tensor(Kept.take_most())
