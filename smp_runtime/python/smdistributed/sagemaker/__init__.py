@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SMP v2: ``import torch.sagemaker as tsm``, for scripts with FSDP.
+
+The names of this package are those of ``torch.sagemaker``, module by module: a finder
+(``_smp_torch_sagemaker``, started by a ``.pth`` file in site-packages, else by importing this
+package) gives one for the other.
+
+    _job, _settings  init: keys, checks, groups
+    state_handler    tsm.state
+    _ranker          arithmetic of ranks
+    logger, transformation
+"""
+
+import _smp_torch_sagemaker as _finder
+
+from smdistributed.sagemaker._job import init, is_initialized
+from smdistributed.sagemaker.state_handler import state
+from smdistributed.sagemaker.transformation import transform
+
+__version__ = "2.8.0+open.1"
+__all__ = ["init", "is_initialized", "state", "transform"]
+
+_finder.install()

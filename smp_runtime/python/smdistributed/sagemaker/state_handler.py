@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``torch.sagemaker.state``: settings, ranks and process groups of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn, cast
+
+import torch.distributed as dist
+
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError
+from smdistributed.sagemaker._ranker import Ranker
+from smdistributed.sagemaker._settings import KEYS, check_value, estimator_settings
+
+
+class _Setting:
+    """A key of ``init``. Before ``init`` it is what the job says, and a script may write it; what
+    it writes goes before all else then."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, state: State | None, _owner: type) -> Any:
+        return self if state is None else state.settings[self._name]
+
+    def __set__(self, state: State, value: int | bool) -> None:
+        value = check_value(self._name, value, "torch.sagemaker.state")
+        if state.is_initialized and value != state.settings[self._name]:
+            raise SMPConfigError(
+                f"torch.sagemaker.state.{self._name} = {value} comes after torch.sagemaker.init(), "
+                f"which made groups for {state.settings[self._name]}; write it before"
+            )
+        state.written[self._name] = value
+
+
+class State:
+    """The settings can be read and written before ``torch.sagemaker.init``; the groups are made
+    by it.
+
+    >>> State().tp_size
+    1
+    """
+
+    hybrid_shard_degree = _Setting()
+    sm_activation_offloading = _Setting()
+    activation_loading_horizon = _Setting()
+    fsdp_cache_flush_warnings = _Setting()
+    allow_empty_shards = _Setting()
+    tensor_parallel_degree = _Setting()
+    context_parallel_degree = _Setting()
+    expert_parallel_degree = _Setting()
+    random_seed = _Setting()
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets settings and groups, as before ``init``; the groups themselves are not ended."""
+        self.written: dict[str, int | bool] = {}
+        self._settings: dict[str, int | bool] | None = None
+        self.native_shard_degree: int | None = None
+        """Ranks over which the script's own strategy shards, where no key says it; seen when FSDP
+        wraps the model."""
+        self.shard_process_group: dist.ProcessGroup | None = None
+        self.replica_process_group: dist.ProcessGroup | None = None
+        self.rep_rank_process_group: dist.ProcessGroup | None = None
+        self.tp_process_group: dist.ProcessGroup | None = None
+        self.cp_process_group: dist.ProcessGroup | None = None
+        self.world_process_group: dist.ProcessGroup | None = None
+
+    @property
+    def settings(self) -> dict[str, int | bool]:
+        """The value of each key."""
+        if self._settings is not None:
+            return self._settings
+        return self.merged({})
+
+    @settings.setter
+    def settings(self, settings: dict[str, int | bool]) -> None:
+        self._settings = settings
+
+    def merged(self, given: dict[str, int | bool]) -> dict[str, int | bool]:
+        """Settings from defaults, ``given`` by the script, the job and this state, of which each
+        goes before the one that it follows."""
+        defaults = {name: key.default for name, key in KEYS.items()}
+        return {**defaults, **given, **estimator_settings(), **self.written}
+
+    @property
+    def is_initialized(self) -> bool:
+        return self._settings is not None
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+
+    @property
+    def world_size(self) -> int:
+        if dist.is_initialized():
+            return dist.get_world_size()
+        return int(os.environ.get("WORLD_SIZE", "1"))
+
+    @property
+    def tp_size(self) -> int:
+        return cast(int, self.tensor_parallel_degree)
+
+    @property
+    def tp_rank(self) -> int:
+        return self.rank % self.tp_size
+
+    @property
+    def cp_size(self) -> int:
+        return cast(int, self.context_parallel_degree)
+
+    @property
+    def cp_rank(self) -> int:
+        return self.rank // self.tp_size % self.cp_size
+
+    @property
+    def ep_size(self) -> int:
+        return cast(int, self.expert_parallel_degree)
+
+    @property
+    def ep_rank(self) -> int:
+        return self.rank % self.ep_size
+
+    @property
+    def set_shard_degree(self) -> int | None:
+        """Ranks over which FSDP is to shard; None where the script's strategy says it."""
+        if self.hybrid_shard_degree:
+            return cast(int, self.hybrid_shard_degree)
+        return self.world_size // self.tp_size if self.tp_size > 1 else None
+
+    @property
+    def ranker(self) -> Ranker:
+        """Arithmetic of ranks. Where the script's strategy says how FSDP shards, it is known once
+        FSDP wraps the model; before, it is as if over all ranks. So it is without sharding, too:
+        FSDP spreads the state dicts of such a model over all ranks, which save together then."""
+        degree = self.set_shard_degree or self.native_shard_degree or 1
+        all_ranks = self.world_size // self.tp_size
+        return Ranker(self.world_size, degree if degree > 1 else all_ranks, self.tp_size)
+
+    def get_rng_state_tracker(self) -> NoReturn:
+        """Raises: states of random numbers by tensor rank belong to Transformer Engine's layers."""
+        raise NotImplementedError(
+            "torch.sagemaker.state.get_rng_state_tracker is not there: it is for layers of "
+            "Transformer Engine, which transform() does not make"
+        )
+
+
+state = State()
