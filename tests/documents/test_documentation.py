@@ -26,7 +26,8 @@ VARIABLE = re.compile(r"\b(?:SM_LAUNCH|SMDDP|SMP)_[A-Z][A-Z_]*[A-Z]\b")
 NO_VARIABLES = {
     # CMake's, the preprocessor's, and a variable that the launcher sets for its own children
     "SMP_CHECK", "SMP_FIELD", "SMP_FORMATS_ERRORS", "SMP_HAS_CUDA", "SMP_LAUNCH_FOLDER", "SMP_LOG",
-    "SMP_ON_BOTH", "SMP_VERSION", "SMP_VERSION_MAJOR", "SMP_VERSION_MINOR", "SMP_VERSION_PATCH",
+    "SMP_IS_LOAD_INFO_KEY", "SMP_IS_PARTIAL_KEY", "SMP_ON_BOTH", "SMP_VERSION",
+    "SMP_VERSION_MAJOR", "SMP_VERSION_MINOR", "SMP_VERSION_PATCH",
     "SMP_WITH_CUDA",
 }  # fmt: skip
 # What a user calls has a docstring; these are documented beside a table or are plain data.

@@ -3,16 +3,23 @@
 
 The names of this package are those of ``torch.sagemaker``, module by module: a finder
 (``_smp_torch_sagemaker``, started by a ``.pth`` file in site-packages, else by importing this
-package) gives one for the other.
+package) gives one for the other. Importing it changes FSDP1 and ``torch.distributed.checkpoint``
+in place (``_patches``), so it comes before the script's other imports of names from them.
 
+    _patches         what FSDP1 and DCP do otherwise from now on
     _job, _settings  init: keys, checks, groups
     state_handler    tsm.state
     _ranker          arithmetic of ranks
-    logger, transformation
+    delayed_param, grad_norm, logger, transformation, utils, nn
+    checkpoint, distributed
+                     checkpoints: folders; saving and loading, also beside training
+    moe, tensor_parallel, context_parallel
+                     names that scripts import; what is not there raises when it is used
 """
 
 import _smp_torch_sagemaker as _finder
 
+from smdistributed.sagemaker import _patches
 from smdistributed.sagemaker._job import init, is_initialized
 from smdistributed.sagemaker.state_handler import state
 from smdistributed.sagemaker.transformation import transform
@@ -21,3 +28,4 @@ __version__ = "2.8.0+open.1"
 __all__ = ["init", "is_initialized", "state", "transform"]
 
 _finder.install()
+_patches.install()

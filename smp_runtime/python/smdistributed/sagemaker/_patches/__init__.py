@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes to FSDP1 and ``torch.distributed.checkpoint``, made in place when ``torch.sagemaker`` is
+imported. Until ``init`` they only take the arguments that plain PyTorch does not know."""
+
+from smdistributed.sagemaker._patches import (
+    construction,
+    coordinators,
+    empty_shards,
+    local_files,
+    optimizer_loading,
+    state_dict_configs,
+)
+
+
+def install() -> None:
+    """Once a process: the module of this package is imported once."""
+    construction.install()
+    coordinators.install()
+    empty_shards.install()
+    local_files.install()
+    optimizer_loading.install()
+    state_dict_configs.install()

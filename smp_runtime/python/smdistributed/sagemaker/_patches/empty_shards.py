@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharded tensors with fewer rows than ranks, of which some ranks have no piece. DCP's planner of
+loads leaves them out there, takes the checkpoint for one of PyTorch 2.3 because it has names that
+were not asked for, and then asks for names that it does not have."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+
+_set_up = DefaultLoadPlanner.set_up_planner
+
+
+def install() -> None:
+    DefaultLoadPlanner.set_up_planner = _with_empty_shards  # type: ignore[method-assign]
+
+
+@functools.wraps(_set_up)
+def _with_empty_shards(
+    self: DefaultLoadPlanner, state_dict: Any, *args: Any, **kwargs: Any
+) -> None:
+    _set_up(self, state_dict, *args, **kwargs)
+    if not self.flatten_state_dict:
+        return
+    values, places = flatten_state_dict(state_dict)
+    for name, value in values.items():
+        if isinstance(value, ShardedTensor) and not value.local_shards():
+            self.state_dict.setdefault(name, value)
+            self.mappings.setdefault(name, places[name])

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of tensor parallelism; its layers are not there."""
