@@ -13,13 +13,15 @@ in place (``_patches``), so it comes before the script's other imports of names 
     delayed_param, grad_norm, logger, transformation, utils, nn
     checkpoint, distributed
                      checkpoints: folders; saving and loading, also beside training
+    _cuda_calls_on_cpu, _absent_packages
+                     scripts that were written for GPUs and Transformer Engine, without them
     moe, tensor_parallel, context_parallel
                      names that scripts import; what is not there raises when it is used
 """
 
 import _smp_torch_sagemaker as _finder
 
-from smdistributed.sagemaker import _patches
+from smdistributed.sagemaker import _absent_packages, _cuda_calls_on_cpu, _patches
 from smdistributed.sagemaker._job import init, is_initialized
 from smdistributed.sagemaker.state_handler import state
 from smdistributed.sagemaker.transformation import transform
@@ -29,3 +31,6 @@ __all__ = ["init", "is_initialized", "state", "transform"]
 
 _finder.install()
 _patches.install()
+_absent_packages.offer()
+if _cuda_calls_on_cpu.is_asked_for():
+    _cuda_calls_on_cpu.install()

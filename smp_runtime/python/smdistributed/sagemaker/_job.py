@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+from smdistributed.sagemaker import _cuda_calls_on_cpu
 from smdistributed.sagemaker._ranker import groups_over_hosts
 from smdistributed.sagemaker._settings import check_together, given_settings
 from smdistributed.sagemaker.logger import get_logger
@@ -57,6 +58,8 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
             "after"
         )
     check_together(settings, dist.get_world_size())
+    if _cuda_calls_on_cpu.is_asked_for():
+        _cuda_calls_on_cpu.replace_flash_attention()
     state.settings = settings
     try:
         _make_groups()
