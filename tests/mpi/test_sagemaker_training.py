@@ -114,6 +114,26 @@ def test_parameters_of_16_bits_are_refused(pool: Any) -> None:
     assert all("0.weight is of torch.bfloat16; expected torch.float32" in one for one in errors)
 
 
+def test_an_optimizer_of_replaced_parameters_is_refused(pool: Any) -> None:
+    refused, stepped = (
+        pool(2).run("sagemaker_jobs:early_optimizer", {}, orig_params)
+        for orig_params in (False, True)
+    )
+
+    assert all("make it after FullyShardedDataParallel" in error for error, _ in refused)
+    assert all(error == "" and change > 0 for error, change in stepped)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_replicas_that_differ_from_the_start_are_refused(pool: Any, degree: int) -> None:
+    job, config = pool(4), {"hybrid_shard_degree": degree}
+
+    errors = job.run("sagemaker_jobs:different_replicas", {}, config, False, fails=True)
+
+    assert all("replicas of the model begin with different values" in one for one in errors)
+    assert job.run("sagemaker_jobs:different_replicas", {}, config, True) == [True] * 4
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_delayed_models_get_values_and_buffers_when_fsdp_wraps_them(pool: Any, kind: str) -> None:
     results = pool(2).run("sagemaker_delayed_jobs:delayed", {}, kind)

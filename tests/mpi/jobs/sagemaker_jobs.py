@@ -14,6 +14,7 @@ import smdistributed.sagemaker  # noqa: F401 - the finder of the next one, also 
 import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.sagemaker._patches.optimizer_loading import plain_load_optimizer
 from torch import nn
 from torch.distributed import checkpoint
@@ -423,3 +424,36 @@ def ranks(config: dict[str, Any]) -> dict[str, Any]:
 def half_precision() -> None:
     with script({}):
         FSDP(network().bfloat16())
+
+
+def different_replicas(config: dict[str, Any], sync: bool) -> bool:
+    """A model that each rank draws for itself, wrapped. True if all ranks have the same then."""
+    with script(config):
+        torch.manual_seed(dist.get_rank())
+        model = FSDP(
+            nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+            sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+            sync_module_states=sync,
+        )
+        with FSDP.summon_full_params(model):
+            whole = torch.cat([one.detach().flatten() for one in model.parameters()])
+        highest = whole.clone()
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        return torch.equal(whole, highest)
+
+
+def early_optimizer(orig_params: bool) -> tuple[str, float]:
+    """An optimizer of a model that FSDP wraps later: its error, and what its step changed."""
+    with script({}):
+        plain = network()
+        optimizer = torch.optim.AdamW(plain.parameters(), lr=0.1)
+        model = FSDP(plain, use_orig_params=orig_params)
+        values, wanted = batch(0, 0)
+        before = (model(values) - wanted).square().mean()
+        before.backward()
+        try:
+            optimizer.step()
+        except SMPConfigError as error:
+            return str(error), 0.0
+        return "", abs((model(values) - wanted).square().mean().item() - before.item())

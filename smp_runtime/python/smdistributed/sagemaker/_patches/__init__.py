@@ -5,6 +5,7 @@ imported. Until ``init`` they only take the arguments that plain PyTorch does no
 from smdistributed.sagemaker._patches import (
     construction,
     coordinators,
+    early_optimizers,
     empty_shards,
     local_files,
     optimizer_loading,
@@ -16,6 +17,7 @@ def install() -> None:
     """Once a process: the module of this package is imported once."""
     construction.install()
     coordinators.install()
+    early_optimizers.install()
     empty_shards.install()
     local_files.install()
     optimizer_loading.install()

@@ -9,21 +9,24 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _init_utils
 
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.sagemaker import _job
-from smdistributed.sagemaker._patches import cache_flushes, local_files
+from smdistributed.sagemaker._patches import cache_flushes, early_optimizers, local_files
+from smdistributed.sagemaker._patches.replica_check import check_replicas
 from smdistributed.sagemaker._patches.sharding import HYBRID, Sharding, sharding_of
 from smdistributed.sagemaker.state_handler import state
 
 _construct = FullyShardedDataParallel.__init__
+_plain_check = _init_utils._check_module_states_for_sync_module_states
 Prepare = Callable[[nn.Module], None]
 _making: list[FullyShardedDataParallel] = []  # a model, and its parts while it wraps them
 
 
 def install() -> None:
     FullyShardedDataParallel.__init__ = _patched  # type: ignore[method-assign]
+    _init_utils._check_module_states_for_sync_module_states = _check_synced
 
 
 @functools.wraps(_construct)
@@ -51,13 +54,23 @@ def _patched(
                 "FullyShardedDataParallel got a device_mesh, and hybrid_shard_degree is "
                 f"{state.hybrid_shard_degree}: leave the mesh out, or set the key to 0"
             )
+    before = list(module.parameters()) if state.is_initialized and not _making else []
     _making.append(self)
     try:
         _construct(self, module, process_group, sharding_strategy, *args, **kwargs)
     finally:
         _making.pop()
-    if state.is_initialized and state.fsdp_cache_flush_warnings and not _making:
-        cache_flushes.watch(self)
+    if state.is_initialized and not _making:
+        early_optimizers.note_replaced(before, self)
+        check_replicas(self)
+        if state.fsdp_cache_flush_warnings:
+            cache_flushes.watch(self)
+
+
+def _check_synced(module_states: list[torch.Tensor]) -> None:
+    """``sync_module_states`` without accelerators: values are broadcast on the CPU then."""
+    if torch.accelerator.is_available() or not state.is_initialized:
+        _plain_check(module_states)
 
 
 def _both(first: Prepare | None, then: Prepare) -> Prepare:
