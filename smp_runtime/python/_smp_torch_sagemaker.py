@@ -9,9 +9,12 @@ steps back where torch has such a package of its own, as in Amazon's images.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+
+TYPE_CHECKING = False  # typing's, without importing it: each Python starts with this file
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 NAME = "torch.sagemaker"
 _OURS = "smdistributed.sagemaker"
@@ -25,7 +28,7 @@ class _Alias:
         self._spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        from importlib import import_module  # noqa: PLC0415 - not at the start of Python
+        from importlib import import_module  # noqa: PLC0415
 
         module = import_module(self._ours)
         self._spec = module.__spec__
@@ -37,6 +40,8 @@ class _Alias:
 
 
 def _spec(name: str, ours: str) -> ModuleSpec:
+    from importlib.machinery import ModuleSpec  # noqa: PLC0415
+
     return ModuleSpec(name, _Alias(ours))  # type: ignore[arg-type]  # no base class: a light start
 
 
@@ -61,6 +66,8 @@ class Finder:
         return _spec(name, ours) if find_spec(ours) else None
 
     def _steps_back(self, path: Sequence[str] | None) -> bool:
+        from importlib.machinery import PathFinder  # noqa: PLC0415
+
         genuine = PathFinder.find_spec(NAME, path)
         if genuine is None:
             return False

@@ -5,7 +5,6 @@ imported. Until ``init`` they only take the arguments that plain PyTorch does no
 from smdistributed.sagemaker._patches import (
     construction,
     coordinators,
-    early_optimizers,
     empty_shards,
     local_files,
     optimizer_loading,
@@ -17,7 +16,6 @@ def install() -> None:
     """Once a process: the module of this package is imported once."""
     construction.install()
     coordinators.install()
-    early_optimizers.install()
     empty_shards.install()
     local_files.install()
     optimizer_loading.install()

@@ -15,14 +15,13 @@ from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 
 _replaced: dict[int, weakref.ref[nn.Parameter]] = {}
 _checked: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-
-
-def install() -> None:
-    register_optimizer_step_pre_hook(_check)
+_checks: list[Any] = []  # the hook, once a model is wrapped
 
 
 def note_replaced(before: list[nn.Parameter], model: nn.Module) -> None:
     """``before`` are the parameters that FSDP was given, ``model`` is what it made of them."""
+    if not _checks:
+        _checks.append(register_optimizer_step_pre_hook(_check))
     kept = {id(one) for one in model.parameters()}
     for one in before:
         if id(one) not in kept:
