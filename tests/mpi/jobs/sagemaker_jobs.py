@@ -87,7 +87,8 @@ class Training:
             network(),
             group,
             getattr(ShardingStrategy, strategy),
-            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            None,  # as scripts may: arguments by their places
+            ModuleWrapPolicy({Block}),
             use_orig_params=orig_params,
             device_id=None if tsm.is_initialized() else torch.device("cpu"),
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from smdistributed.sagemaker._patches.sharding import HYBRID, Sharding, sharding
 from smdistributed.sagemaker.state_handler import state
 
 _construct = FullyShardedDataParallel.__init__
+#: Its arguments after self, module, process_group and sharding_strategy.
+_FURTHER = list(inspect.signature(_construct).parameters)[4:]
 _plain_check = _init_utils._check_module_states_for_sync_module_states
 Prepare = Callable[[nn.Module], None]
 _making: list[FullyShardedDataParallel] = []  # a model, and its parts while it wraps them
@@ -39,6 +42,7 @@ def _patched(
     post_param_init_fn: Prepare | None = None,
     **kwargs: Any,
 ) -> None:
+    kwargs |= zip(_FURTHER, args, strict=False)
     if post_param_init_fn is not None:
         kwargs["param_init_fn"] = _both(kwargs.get("param_init_fn"), post_param_init_fn)
     if state.is_initialized:
@@ -57,7 +61,7 @@ def _patched(
     before = list(module.parameters()) if state.is_initialized and not _making else []
     _making.append(self)
     try:
-        _construct(self, module, process_group, sharding_strategy, *args, **kwargs)
+        _construct(self, module, process_group, sharding_strategy, **kwargs)
     finally:
         _making.pop()
     if state.is_initialized and not _making:

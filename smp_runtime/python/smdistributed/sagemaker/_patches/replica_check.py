@@ -45,6 +45,6 @@ def _sums(model: FullyShardedDataParallel) -> torch.Tensor:
     sums = []
     for unit in FullyShardedDataParallel.fsdp_modules(model):
         if unit._handle is not None:
-            bits = unit._handle.flat_param.detach().view(torch.int16)
+            bits = unit._handle.flat_param.detach().view(torch.uint8)
             sums += [bits.sum(dtype=torch.int64), bits[::3].sum(dtype=torch.int64)]
-    return torch.stack(sums)
+    return torch.stack(sums).to(model.compute_device)  # which the group has a backend for
