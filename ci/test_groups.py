@@ -377,12 +377,12 @@ EVERY = ALL | {
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. So groups run in three rows beside
-# each other, those that only calculate at the lowest priority.
+# each other; those that only calculate come last, at the lowest priority.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
 ROWS = (
     ("launcher", "mpi", "thorough"),
     ("lint", "unit", "golden", "python", "examples", "gpu", "image"),
-    (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "cluster"),
+    ("slurm", "pods", "torch_suite", "browser", "wheel", "cluster", *CALCULATE),
 )
 
 
