@@ -230,7 +230,7 @@ COPY --from=build /out/ /
 # When the documents were made, in RFC 3339; ci/image gives the commit's time.
 ARG CREATED=1970-01-01T00:00:00Z
 RUN --mount=type=bind,source=docker/build/inventory.py,target=/build/inventory.py \
-    /opt/venv/bin/python /build/inventory.py write /usr/share/doc/smp "${CREATED}"
+    /opt/venv/bin/python -B /build/inventory.py write /usr/share/doc/smp "${CREATED}"
 
 # Names that images for the service promise, and nothing that is a decision of the job.
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/amazon/openmpi/bin \
