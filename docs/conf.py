@@ -57,7 +57,7 @@ nitpick_ignore_regex = [
     # Names of our own that only types mention.
     (
         r"py:class",
-        r"smdistributed\._runtime\..*|smdistributed\..*\.(_\w+|ModuleClass|R|StepFunction)",
+        r"smdistributed\._runtime\..*|smdistributed\..*\.(_\w+|Model|ModuleClass|R|StepFunction)",
     ),
 ]
 
