@@ -84,19 +84,15 @@ void PreferredPlan::finish_step(Time took) {
 
 void PreferredPlan::add(int rank, std::span<const RecordedRun> runs,
                         const schedule::ScheduleShape& shape, int ranks) {
-  for (const RecordedRun& run : runs) runs_[run.run] = run.on(rank);
+  runs_.add(rank, runs);
   if (++told_ == ranks) plan(shape, ranks);
 }
 
 void PreferredPlan::plan(const schedule::ScheduleShape& shape, int ranks) {
-  std::vector<schedule::Run> runs;
-  for (const auto& [number, run] : runs_) {
-    if (number != static_cast<int64_t>(runs.size())) return;
-    runs.push_back(run);
-  }
-  if (runs.empty()) return;
-  round_times(runs);
-  const schedule::Simulation step = schedule::simulate_schedule(runs, shape, ranks);
+  auto runs = runs_.whole();
+  if (!runs || runs->empty()) return;
+  round_times(*runs);
+  const schedule::Simulation step = schedule::simulate_schedule(*runs, shape, ranks);
   int64_t work = 0;
   size_t count = 0;
   for (size_t rank = 0; rank < step.begun.size(); ++rank) {

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -60,7 +59,7 @@ class PreferredPlan {
 
   int64_t steps_ = 0;
   Use use_ = Use::kNone;
-  std::map<int64_t, schedule::Run> runs_;  ///< by number
+  CollectedRuns runs_;
   int told_ = 0;
   std::vector<std::vector<schedule::PlannedWork>> orders_;
   Time patience_{0};

@@ -61,6 +61,19 @@ std::vector<RecordedRun> untimed_runs(std::span<const schedule::TaskKey> runs) {
   return result;
 }
 
+void CollectedRuns::add(int rank, std::span<const RecordedRun> runs) {
+  for (const RecordedRun& run : runs) runs_[run.run] = run.on(rank);
+}
+
+std::optional<std::vector<schedule::Run>> CollectedRuns::whole() const {
+  std::vector<schedule::Run> runs;
+  for (const auto& [number, run] : runs_) {
+    if (number != static_cast<int64_t>(runs.size())) return std::nullopt;
+    runs.push_back(run);
+  }
+  return runs;
+}
+
 void RunTimes::clear() {
   microbatches_.clear();
   turns_ = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,18 @@ struct RecordedRun {
 
 /// The runs of microbatch 0, which take equally long.
 [[nodiscard]] std::vector<RecordedRun> untimed_runs(std::span<const schedule::TaskKey> runs);
+
+/// The runs of a microbatch, from what its ranks tell of theirs.
+class CollectedRuns {
+ public:
+  void clear() { runs_.clear(); }
+  void add(int rank, std::span<const RecordedRun> runs);
+  /// All of them in their order; none as long as one is missing.
+  [[nodiscard]] std::optional<std::vector<schedule::Run>> whole() const;
+
+ private:
+  std::map<int64_t, schedule::Run> runs_;  ///< by number
+};
 
 /// Times of a rank's runs, from which those of a microbatch are made.
 class RunTimes {

@@ -92,7 +92,7 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
     return;
   }
   ++recorded_ranks_;
-  for (const RecordedRun& run : decode_runs(recorded)) runs_[run.run] = run.on(rank);
+  runs_.add(rank, decode_runs(recorded));
 }
 
 void StepOrder::add_times(int rank, int64_t step, std::span<const RecordedRun> runs) {
@@ -107,14 +107,10 @@ void StepOrder::finish_step(int64_t step, std::chrono::nanoseconds took) {
   if (preferred_ != nullptr) preferred_->finish_step(took);
   if (mode_ == OrderMode::kTimed) timed_ = {.step = step, .plan = preferred_, .shape = shape_};
   if (mode_ != OrderMode::kRecord || plan_->divergences >= kMaxDivergences) return;
-  std::vector<schedule::Run> runs;
-  for (const auto& [index, run] : runs_) {
-    SMP_CHECK(index == static_cast<int64_t>(runs.size()), "run {} of microbatch 0 is missing",
-              runs.size());
-    runs.push_back(run);
-  }
+  const auto runs = runs_.whole();
+  SMP_CHECK(runs, "a run of microbatch 0 is missing");
   plan_->patience = kMinPatience + 2 * std::chrono::duration_cast<std::chrono::microseconds>(took);
-  plan_->orders = schedule::simulate_schedule(runs, shape_, ranks_).orders();
+  plan_->orders = schedule::simulate_schedule(*runs, shape_, ranks_).orders();
 }
 
 void StepOrder::diverged() {

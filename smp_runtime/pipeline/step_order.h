@@ -93,8 +93,8 @@ class StepOrder {
     PreferredPlan* plan = nullptr;
     schedule::ScheduleShape shape;
   };
-  Timed timed_;                            ///< the last step whose times were noted
-  std::map<int64_t, schedule::Run> runs_;  ///< recorded so far, by number
+  Timed timed_;         ///< the last step whose times were noted
+  CollectedRuns runs_;  ///< recorded so far
   int recorded_ranks_ = 0;
 };
 
