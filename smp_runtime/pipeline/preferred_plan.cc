@@ -50,28 +50,28 @@ bool PreferredPlan::is_compared() const {
   return without_.count() == kCompared && with_.count() == kCompared;
 }
 
-PreferredPlan::Use PreferredPlan::begin_step() {
+OrderMode PreferredPlan::begin_step() {
   ++steps_;
   if (orders_.empty()) {
     // As microbatches may take other ways later on, if not for ever.
     const bool is_timed =
         steps_ >= kFirstTimed && std::has_single_bit(static_cast<uint64_t>(steps_));
-    use_ = is_timed ? Use::kTimed : Use::kNone;
+    mode_ = is_timed ? OrderMode::kTimed : OrderMode::kFree;
     if (is_timed) {
       runs_.clear();
       told_ = 0;
     }
-  } else if (!is_compared()) {
-    use_ = with_.count() <= without_.count() ? Use::kFollow : Use::kNone;
   } else {
-    use_ = with_.median() < without_.median() ? Use::kFollow : Use::kNone;
+    const bool is_followed =
+        is_compared() ? with_.median() < without_.median() : with_.count() <= without_.count();
+    mode_ = is_followed ? OrderMode::kPreferred : OrderMode::kFree;
   }
-  return use_;
+  return mode_;
 }
 
 void PreferredPlan::finish_step(Time took) {
   if (steps_ < kFirstTimed) return;
-  (use_ == Use::kFollow ? with_ : without_).add(took);
+  (mode_ == OrderMode::kPreferred ? with_ : without_).add(took);
   if (orders_.empty() || is_told_ || !is_compared()) return;
   is_told_ = true;
   const auto ms = [](Time time) { return std::chrono::duration<double, std::milli>(time).count(); };

@@ -14,18 +14,21 @@
 
 namespace smp::pipeline {
 
+enum class OrderMode : uint8_t {
+  kFree,       ///< as messages arrive, or by nature: one microbatch after the other
+  kRecord,     ///< one microbatch at a time; the runs of microbatch 0 are noted
+  kPlanned,    ///< as planned from the recorded runs: a sequence of microbatches on each rank
+  kTimed,      ///< as kFree; the times of runs are noted
+  kPreferred,  ///< as planned from the times, but for what is late
+};
+
 /// The driver's, of the steps of one kind.
 class PreferredPlan {
  public:
   using Time = std::chrono::nanoseconds;
-  enum class Use : uint8_t {
-    kNone,   ///< the step goes without the plan
-    kTimed,  ///< and all ranks note the times of their runs
-    kFollow,
-  };
 
-  /// Decides how the next step uses the plan.
-  Use begin_step();
+  /// Decides the order of the next step: kFree, kTimed, or kPreferred where it follows the plan.
+  OrderMode begin_step();
   /// The step has ended.
   void finish_step(Time took);
 
@@ -58,7 +61,7 @@ class PreferredPlan {
   void plan(const schedule::ScheduleShape& shape, int ranks);
 
   int64_t steps_ = 0;
-  Use use_ = Use::kNone;
+  OrderMode mode_ = OrderMode::kFree;
   CollectedRuns runs_;
   int told_ = 0;
   std::vector<std::vector<schedule::PlannedWork>> orders_;

@@ -56,17 +56,7 @@ void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
 void StepOrder::begin_preferred(const std::string& kind) {
   if (!rules_.has_times || shape_.schedule != Schedule::kZeroBubble) return;
   preferred_ = &preferred_plans_[{kind, shape_.microbatches}];
-  switch (preferred_->begin_step()) {
-    case PreferredPlan::Use::kNone:
-      mode_ = OrderMode::kFree;
-      break;
-    case PreferredPlan::Use::kTimed:
-      mode_ = OrderMode::kTimed;
-      break;
-    case PreferredPlan::Use::kFollow:
-      mode_ = OrderMode::kPreferred;
-      break;
-  }
+  mode_ = preferred_->begin_step();
 }
 
 RankOrder StepOrder::of_rank(int rank) const {

@@ -21,14 +21,6 @@ namespace smp::pipeline {
 using schedule::PlannedWork;
 using schedule::Schedule;
 
-enum class OrderMode : uint8_t {
-  kFree,       ///< as messages arrive, or by nature: one microbatch after the other
-  kRecord,     ///< one microbatch at a time; the runs of microbatch 0 are noted
-  kPlanned,    ///< as planned from the recorded runs: a sequence of microbatches on each rank
-  kTimed,      ///< as kFree; the times of runs are noted
-  kPreferred,  ///< as planned from the times, but for what is late
-};
-
 /// The driver's word to a rank, at the beginning of a step, on the order of its work.
 struct RankOrder {
   OrderMode mode = OrderMode::kFree;

@@ -21,6 +21,16 @@ def manual(**others):
     return config(2, microbatches=2, auto_partition=False, default_partition=0, **others)
 
 
+def assert_trained_as_alone(results, steps, microbatches):
+    """Losses and parameters of every rank have the bits of one process."""
+    losses, parameters = train_alone(make_batches(steps, BATCH), microbatches, torch.float32)
+    for own_losses, own_parameters, _ in results:
+        assert own_losses == losses
+        assert own_parameters.keys() == parameters.keys()
+        for name, value in parameters.items():
+            assert torch.equal(own_parameters[name], value), name
+
+
 @pytest.mark.parametrize("schedule", ["simple", "interleaved", "zero_bubble"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, schedule):
@@ -32,14 +42,9 @@ def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, sched
         torch.float32,
     )
 
-    losses, parameters = train_alone(make_batches(STEPS, BATCH), 4, torch.float32)
-    for own_losses, own_parameters, _ in results:
-        assert own_losses == losses
-        assert own_parameters.keys() == parameters.keys()
-        for name, value in parameters.items():
-            assert torch.equal(own_parameters[name], value), name
+    assert_trained_as_alone(results, STEPS, microbatches=4)
     owned = [name for _, _, local in results for name in local]
-    assert sorted(owned) == sorted(parameters), "each parameter on exactly one partition"
+    assert sorted(owned) == sorted(results[0][1]), "each parameter on exactly one partition"
 
 
 def test_steps_in_a_planned_order_have_the_gradients_of_others(pool):
@@ -54,11 +59,7 @@ def test_steps_in_a_planned_order_have_the_gradients_of_others(pool):
         torch.float32,
     )
 
-    losses, parameters = train_alone(make_batches(steps, BATCH), 2, torch.float32)
-    for own_losses, own_parameters, _ in results:
-        assert own_losses == losses
-        for name, value in parameters.items():
-            assert torch.equal(own_parameters[name], value), name
+    assert_trained_as_alone(results, steps, microbatches=2)
     assert "with the work in a planned order" in pool(2).log_text()
 
 
