@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
@@ -49,7 +50,8 @@ void check_used(const Assignment& assignment, const std::string& where, const Mo
 
 }  // namespace
 
-std::string partition_file_text(const Assignment& assignment, const ModuleTree& tree) {
+std::string partition_file_text(const Assignment& assignment, const ModuleTree& tree,
+                                const std::string& summary) {
   Assignment named{.partitions = assignment.partitions, .partition_of = {}};
   for (int node = 0; node < tree.size(); ++node) {
     const std::string& name = tree.module(node).name;
@@ -58,7 +60,9 @@ std::string partition_file_text(const Assignment& assignment, const ModuleTree& 
       named.partition_of.emplace(name, partition);
     }
   }
-  return named.to_json();
+  auto root = nlohmann::ordered_json::parse(named.to_json());
+  root["summary"] = summary;
+  return root.dump(1) + "\n";
 }
 
 Assignment read_partition_file(std::string_view text, const std::string& where,

@@ -12,7 +12,9 @@
 namespace smp::partition {
 
 /// The text of the file: the root, and each module whose partition is not its parent's in `tree`.
-std::string partition_file_text(const Assignment& assignment, const ModuleTree& tree);
+/// `summary`, for people: JobPartition::summary.
+std::string partition_file_text(const Assignment& assignment, const ModuleTree& tree,
+                                const std::string& summary);
 
 /// The decision that `text` holds for the model of `tree`, all of whose modules count as run but
 /// containers. A module that it does not name goes to the partition of its parent.

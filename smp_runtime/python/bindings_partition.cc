@@ -81,7 +81,7 @@ void bind_partition(py::module_& module) {
              "Raises SMPConfigError, which begins with ``where``, for one that does not fit the\n"
              "tree.");
   module.def("partition_file_text", &partition::partition_file_text, py::arg("assignment"),
-             py::arg("tree"), "What read_partition_file reads.");
+             py::arg("tree"), py::arg("summary"), "What read_partition_file reads.");
   module.def(
       "partition_job",
       [](const ModuleTree& tree, const topology::ParallelConfig& config,

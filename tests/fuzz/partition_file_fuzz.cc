@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     for (const auto& [module, partition] : decided.partition_of) {
       fuzz::require(tree.find(module) && partition >= 0 && partition < kPartitions);
     }
-    const std::string text = partition_file_text(decided, tree);
+    const std::string text = partition_file_text(decided, tree, "");
     fuzz::require(read_partition_file(text, "again", tree, kPartitions) == decided);
   } catch (const smp::ConfigError&) {
   }

@@ -119,8 +119,9 @@ def test_written_file_names_only_what_does_not_run_with_its_parent(pool, tmp_pat
     file = tmp_path / "partition.json"
     pool(2).run("partition_jobs:train", config(partition_file=str(file)), 1, BATCH)
 
-    modules = json.loads(file.read_text())["modules"]
-
+    written = json.loads(file.read_text())
+    assert "predicted step" in written["summary"]
+    modules = written["modules"]
     assert modules[""] == 0 and set(modules.values()) == {0, 1}
     parents = [max((other for other in modules if name.startswith(f"{other}.")), key=len,
                    default="") for name in modules if name]  # fmt: skip

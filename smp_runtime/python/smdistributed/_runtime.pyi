@@ -1218,7 +1218,7 @@ def parameter_names() -> list[str]:
 def parameters_as_markdown() -> str:
     """All settings, as the documentation's table."""
 
-def partition_file_text(assignment: Assignment, tree: ModuleTree) -> str:
+def partition_file_text(assignment: Assignment, tree: ModuleTree, summary: str) -> str:
     """What read_partition_file reads."""
 
 def partition_job(

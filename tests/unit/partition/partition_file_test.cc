@@ -53,11 +53,12 @@ TEST(PartitionFile, ItsTextNamesWhatDoesNotRunWithItsParent) {
   const TreeBuilder model = a_model_by_hand();
   const Assignment assignment = read_entries(R"("": 0, "blocks.1": 1, "blocks.1.norm": 0)");
 
-  const std::string text = partition_file_text(assignment, model.tree());
+  const std::string text = partition_file_text(assignment, model.tree(), "by hand");
 
   EXPECT_EQ(Assignment::from_json(text, "text").partition_of,
             (std::map<std::string, int>{{"", 0}, {"blocks.1", 1}, {"blocks.1.norm", 0}}));
   EXPECT_EQ(read_partition_file(text, "p.json", model.tree(), 2), assignment);
+  EXPECT_THAT(text, HasSubstr(R"("summary": "by hand")"));
 }
 
 TEST(PartitionFile, AFileWithAllModulesIsTakenAsItIs) {

@@ -94,7 +94,7 @@ def _decide_here(
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
         summary = "Partition chosen: as smp.partition, smp.set_partition and default_partition say"
     if cfg.partition_file and not cfg.load_partition:
-        text = _runtime.partition_file_text(assignment, registered)
+        text = _runtime.partition_file_text(assignment, registered, summary)
         _write(Path(cfg.partition_file), text)
     _runtime.tell_partition(
         state.require_initialized("smp.DistributedModel"), assignment, tree, summary
