@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/end_report.h"
+#include "entrypoint/job/job_recorder.h"
 
 #include <algorithm>
 #include <csignal>

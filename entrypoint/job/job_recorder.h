@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of a running job, and its report at the end; warnings of a job that ended well.
+// Records of a job, from its start, and the report that is made of them at its end.
 #pragma once
 
 #include <filesystem>

@@ -8,9 +8,10 @@
 
 namespace entrypoint {
 
-/// Reads the job, decides, fetches its code, plans, prepares the host, runs the plan, writes the
-/// marker, tells the other hosts, ends what is left; or runs the check before the start alone.
-/// Returns the exit status of `train`. Throws nothing: errors are part of the report.
+/// Reads the job, decides, prepares the host, fetches its code, plans (before both, where the code
+/// is here), runs the plan, writes the marker, tells the other hosts, ends what is left; or runs
+/// the check before the start alone. Returns the exit status of `train`. Errors are part of the
+/// report.
 int run(const CommandLine& line, const Secrets& secrets);
 
 /// --plan, --doctor, --rank-exec, --make-tree, --report, --help, --version, or somebody else's

@@ -211,8 +211,8 @@ Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
   to_child.read.close();
   from_child.write.close();
 
-  // Fits into the pipe's buffer; a helper that ends without reading it raises EPIPE, not SIGPIPE,
-  // for main() ignores that signal.
+  // Fits into the pipe's buffer. A helper may end without reading it: in a job Supervisor has that
+  // signal ignored.
   [[maybe_unused]] const ssize_t written = write(to_child.write.get(), input.data(), input.size());
   to_child.write.close();
 

@@ -43,7 +43,8 @@ class Supervisor final : public ProcessRunner {
 
   /// The job's stderr goes to our stdout (SM_LAUNCH_MERGE).
   void merge_streams(bool merge) { merge_ = merge; }
-  /// Programs that are started from now on are an mpirun of these ranks.
+  /// Lines of programs that are started from now on are those of these ranks, where mpirun's tags
+  /// say so.
   void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
   /// What stands in the place of a piece of a line, for the watcher, too; nothing: the piece
   /// itself.

@@ -54,7 +54,8 @@ struct KeptOutput {
   bool operator==(const KeptOutput&) const = default;
 };
 
-/// One message. `body` and `payload` belong to the executor; the engine carries them unread.
+/// One message. The `body` and `payload` of calls and replies are the executor's; Server carries
+/// them unread, and has bodies of its own for the kinds that begin, record and end a step.
 struct Envelope {
   Kind kind = Kind::kStepBegin;
   int64_t step = 0;

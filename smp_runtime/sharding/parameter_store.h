@@ -7,8 +7,8 @@
 // object stays the same, so that tensors which autograd saved come back to life when the unit is
 // gathered again.
 //
-// What needs values has them gathered: every operator that gets a parameter or a view of one, in a
-// forward, in a backward or in a step's function, comes here first (value_reads.h). Calls of
+// Operators have the values that they read gathered: each that gets a parameter or a view of one,
+// in a forward, in a backward or in a step's function, comes here first (value_reads.h). Calls of
 // modules say so earlier, which makes it fast. A read that not all ranks make is an error, never a
 // number.
 //

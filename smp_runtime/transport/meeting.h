@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting of the ranks of a group in a store where an earlier group may have left keys.
+// Meeting of the ranks of a group of smddp in a store where an earlier group may have left keys.
+// (Those of a session, whose store is its own, gather by store_gather.h.)
 //
 // Each rank lays down a card with a nonce. Rank 0 calls every nonce that it finds, and a rank that
 // is here answers rank 0's own. When all have answered, rank 0 hands out the roster: their cards.

@@ -15,7 +15,7 @@ namespace smp::pipeline {
 
 class Engine;
 
-/// One call, handed into RemoteCall::apply; `reply_definition` and `call` come back.
+/// One call, handed into RemoteCall::apply; `reply_definition` and `plan` come back.
 struct RemoteInvocation {
   Engine* engine;
   Route route;

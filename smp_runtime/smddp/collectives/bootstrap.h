@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens one segment on each host of a group.
+// Opens one shared segment on each host of a group; what goes between hosts is connected elsewhere
+// (inter_node.h).
 #pragma once
 
 #include <memory>

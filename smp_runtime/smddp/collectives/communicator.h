@@ -2,7 +2,8 @@
 // The collectives of a group of ranks, on bytes.
 //
 // Sums are made in rank order, each element at one place, and handed out: every rank and every run
-// gets the same bits. In a group over several hosts each host adds its ranks up first.
+// gets the same bits. In a group over several hosts each host adds its ranks up first, but for sums
+// that are small enough to travel with call_check.h.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inter-node collectives: messages over a FabricLink, on top of each host's shared segment.
+// Collectives of a group over several hosts: messages over a FabricLink, and within each host its
+// shared segment, as HierarchicalSchedule says.
 #pragma once
 
 #include <cstdint>

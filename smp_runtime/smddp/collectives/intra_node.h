@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intra-node collectives: through the shared segment of the ranks of one host.
+// Collectives of a group whose ranks are all on one host, through their shared segment. What the
+// ranks of each of several hosts do among themselves is in hierarchical_schedule.h, but for pairs
+// of ranks that swap within a host.
 //
 // Data goes in rounds: a rank copies what a round moves into its next buffer and publishes; the
 // others read it there. Of the kBuffers buffers of a rank one is written while older ones are read:

@@ -34,6 +34,7 @@ verifies; what begins with an underscore is private:
     _objects      containers and objects as calls between partitions carry them
     _delayed      parameters without storage
     state_mod     smp.state: settings, model, optimizers; session and engine of this process
+    _job_optimizers  those of a job, and which of them has which parameters
     ports         protocols: what lower rooms use of what higher ones make
     exceptions
 

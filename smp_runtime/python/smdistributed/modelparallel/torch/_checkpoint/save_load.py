@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of one object per rank: ``smp.save`` and ``smp.load``."""
+"""Files of one object per rank: ``smp.save`` and ``smp.load``. For folders with a job's state, as
+``smp.save_checkpoint`` writes them, see ``checkpoints``."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 wrote them; as if this job had saved them, where it has other slices or other modules replaced; and
 their way into this job's model and optimizer.
 
-Another number of shards needs nothing of this: a SavedState gives any run of elements.
+Another number of shards alone is no reason to reshard: a SavedState gives any run of elements.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def load_parts(
     load_sharded_optimizer_state: bool,
 ) -> Any:
     """Loads what ``folder`` holds into this job, in the order in which it stands here, and returns
-    the user content. All ranks call it: an error of one is raised on all, and begins with ``what``.
+    the user content. All ranks call it: an error of one in reading is raised on all, and so is one
+    in loading where the state is not sharded; both begin with ``what``.
     ``slices``: of the saved job, where layers are sliced or modules replaced otherwise here. The
     other arguments are those of ``resume_from_checkpoint``, with ``optimizer`` where its state is
     to be loaded.
@@ -167,8 +168,8 @@ def _resharded_state(
     model.check_entries(shapes_of(entries), first.where, strict, whole=True)
     axes = axes_of(model.get_module())
     result = _runtime.SavedState(first.where)
-    own_entries = sliced_entries(entries, axes)
-    result.add_model(own_entries)
+    own_slices = sliced_entries(entries, axes)
+    result.add_model(own_slices)
     if optimizer is not None:
         check_kind(state_of(first), optimizer.states.described(), first.where)
         joined = joined_optimizer(
@@ -181,7 +182,7 @@ def _resharded_state(
             lambda name, value: slice_of(value, axes.get(name)),
             first.where,
         )
-        shapes = known_shapes(shapes_of(own_entries))
+        shapes = known_shapes(shapes_of(own_slices))
         result.add_optimizer({**joined, "loss_scaler": list(saved.loss_scale or ())}, [], shapes)
     return result
 
