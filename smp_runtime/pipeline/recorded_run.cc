@@ -16,8 +16,10 @@ namespace {
 constexpr int64_t kLongest = std::chrono::nanoseconds(std::chrono::hours(24 * 366)).count();
 
 bool is_same(const RecordedRun& one, const RecordedRun& other) {
-  return std::tie(one.run, one.depth, one.phase, one.turns) ==
-         std::tie(other.run, other.depth, other.phase, other.turns);
+  const auto key = [](const RecordedRun& run) {
+    return std::tie(run.run, run.depth, run.phase, run.turns, run.recomputes);
+  };
+  return key(one) == key(other);
 }
 
 }  // namespace
@@ -28,7 +30,8 @@ schedule::Run RecordedRun::on(int rank) const {
           .depth = static_cast<int>(depth),
           .turns = turns != 0,
           .work = work,
-          .deferred = deferred};
+          .deferred = deferred,
+          .recomputes = recomputes != 0};
 }
 
 std::string encode_runs(std::span<const RecordedRun> runs) {
@@ -79,8 +82,9 @@ void RunTimes::clear() {
   turns_ = 0;
 }
 
-void RunTimes::ran(const schedule::TaskKey& key, Time took, int64_t left) {
+void RunTimes::ran(const schedule::TaskKey& key, Time took, int64_t left, int64_t recomputed) {
   Microbatch& microbatch = microbatches_[key.microbatch];
+  const bool leaves = microbatch.left < left;
   for (; microbatch.left < left; ++microbatch.left) {
     microbatch.deferred.push_back(microbatch.runs.size());
   }
@@ -88,7 +92,8 @@ void RunTimes::ran(const schedule::TaskKey& key, Time took, int64_t left) {
                              .depth = key.depth,
                              .phase = static_cast<int64_t>(key.phase),
                              .turns = std::exchange(turns_, 0),
-                             .work = took.count()});
+                             .work = took.count(),
+                             .recomputes = leaves && recomputed > 0 ? 1 : 0});
 }
 
 void RunTimes::did_deferred(int64_t microbatch, Time took) {

@@ -21,9 +21,10 @@ struct RecordedRun {
   int64_t run = 0;    ///< TaskKey::run
   int64_t depth = 0;  ///< TaskKey::depth
   int64_t phase = 0;
-  int64_t turns = 0;     ///< 1: a forward of the body that goes on as its backward
-  int64_t work = 1;      ///< how long it takes
-  int64_t deferred = 0;  ///< how long the work that it has left for later takes
+  int64_t turns = 0;       ///< 1: a forward of the body that goes on as its backward
+  int64_t work = 1;        ///< how long it takes
+  int64_t deferred = 0;    ///< how long the work that it has left for later takes
+  int64_t recomputes = 0;  ///< 1: that keeps activations which the run has recomputed
 
   [[nodiscard]] schedule::Run on(int rank) const;
 };
@@ -55,8 +56,9 @@ class RunTimes {
   void clear();
   /// The running forward of the body goes on as a backward.
   void turn() { turns_ = 1; }
-  /// A run is over; its microbatch has left `left` pieces of deferred work here so far.
-  void ran(const schedule::TaskKey& key, Time took, int64_t left);
+  /// A run is over; its microbatch has left `left` pieces of deferred work here so far, of which
+  /// `recomputed` are not done and keep recomputed activations.
+  void ran(const schedule::TaskKey& key, Time took, int64_t left, int64_t recomputed);
   /// The oldest piece that the microbatch has left is done.
   void did_deferred(int64_t microbatch, Time took);
   /// Means over the microbatches; none if these had other runs each.

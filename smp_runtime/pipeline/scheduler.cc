@@ -145,10 +145,22 @@ Scheduler::Task* Scheduler::take() {
 
 bool Scheduler::admits(const Task& task) const {
   const TaskKey& key = task.key;
-  if (task.worker != nullptr || key.phase == Phase::kBackward) return true;
+  if (key.phase == Phase::kBackward) {
+    return open_.admits_backward(recomputed());
+  }
+  if (task.worker != nullptr) return true;
   const auto state = microbatches_.find(key.microbatch);
   return open_.admits(key.microbatch,
                       state == microbatches_.end() ? key.ranks : state->second.before);
+}
+
+int64_t Scheduler::recomputed() const {
+  int64_t work = 0;
+  if (!deferred_) return work;
+  std::set<int64_t> microbatches;
+  for (const Kept& kept : kept_) microbatches.insert(kept.microbatch);
+  for (const int64_t microbatch : microbatches) work += deferred_(microbatch).recomputed;
+  return work;
 }
 
 void Scheduler::begin(TaskKey& key) {

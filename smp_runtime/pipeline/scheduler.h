@@ -39,6 +39,7 @@ using schedule::TaskKey;
 struct DeferredWork {
   int64_t left = 0;
   int64_t done = 0;
+  int64_t recomputed = 0;  ///< not done, and keep activations that a backward has recomputed
 
   [[nodiscard]] bool is_done() const { return done == left; }
 };
@@ -54,7 +55,8 @@ class Scheduler {
   /// Names the event that a task waits for: unique among what is awaited at one time.
   using WaitId = uint64_t;
 
-  /// `open` bounds how many microbatches have begun here, unless a recorded order is followed.
+  /// `open` bounds how many microbatches have begun here, unless a recorded order is followed, and
+  /// how much deferred work keeps recomputed activations.
   /// `thread_setup` runs on each thread that the scheduler makes, before its first task and after
   /// each one that failed; `turn_setup` whenever such a thread gets the run token with no task on
   /// its stack, before all that it does with it, and throws nothing.
@@ -172,6 +174,8 @@ class Scheduler {
   };
 
   [[nodiscard]] bool admits(const Task& task) const;
+  /// Deferred work that keeps recomputed activations.
+  [[nodiscard]] int64_t recomputed() const;
   void begin(TaskKey& key);
   /// A forward of the microbatch has its backward behind it, or none will come.
   void end_forward(int64_t microbatch);

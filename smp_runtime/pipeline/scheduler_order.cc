@@ -30,9 +30,12 @@ std::optional<Scheduler::Task*> Scheduler::next_in_order() const {
     } else {
       const auto found = std::ranges::find_if(
           runnable_, [&](const Task* task) { return task->key.microbatch == work.microbatch; });
-      // Deferred work makes room for it.
+      // Deferred work makes room for it: for a backward, and only that does.
       const bool may_be_full = preferred_ || !kept_.empty();
-      if (found != runnable_.end() && (!may_be_full || admits(**found))) return *found;
+      if (found != runnable_.end()) {
+        if (!may_be_full || admits(**found)) return *found;
+        if ((*found)->key.phase == Phase::kBackward) return nullptr;
+      }
     }
     if (!overruled_) break;
   }

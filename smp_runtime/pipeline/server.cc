@@ -185,7 +185,8 @@ bool Server::run_tasks(const std::function<bool()>& over) {
     const auto took = timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "");
     waits_since_.reset();
     if (order_ == OrderMode::kTimed) {
-      times_.ran(task, took, executor_.deferred(task.microbatch).left);
+      const DeferredWork left = executor_.deferred(task.microbatch);
+      times_.ran(task, took, left.left, left.recomputed);
     }
     look(over);
     timeline_.begin_run();

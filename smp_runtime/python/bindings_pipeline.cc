@@ -9,6 +9,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/functional.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/core/error.h"
@@ -104,6 +106,19 @@ pipeline::RemoteTensorMaker remote_tensor_maker(MakeRemoteTensor make) {
   };
 }
 
+std::optional<pipeline::SavedTensors> saved_by_function(torch::autograd::Node& node) {
+  const py::gil_scoped_acquire gil;
+  // The node's class has no type information outside of torch; its object has.
+  const auto object =
+      py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node.getptr()));
+  if (!THPFunction_Check(object.ptr())) return std::nullopt;
+  pipeline::SavedTensors saved;
+  for (auto& one : reinterpret_cast<THPFunction*>(object.ptr())->saved_variables) {
+    saved.push_back(&one);
+  }
+  return saved;
+}
+
 class PyEngine {
  public:
   PyEngine(session::Session& session, int cuda_device, RunModule run_module,
@@ -145,7 +160,8 @@ class PyEngine {
               const py::gil_scoped_acquire gil;
               (*after_backward)();
             },
-        .direct = {.make_remote_tensor = remote_tensor_maker(std::move(remote_tensor))}};
+        .direct = {.make_remote_tensor = remote_tensor_maker(std::move(remote_tensor))},
+        .saved_tensors = saved_by_function};
     const py::gil_scoped_release no_gil;
     engine_ = pipeline::make_engine(session, std::move(options));
   }

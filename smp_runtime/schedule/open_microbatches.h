@@ -39,6 +39,14 @@ class OpenMicrobatches {
            static_cast<int64_t>(open_.size()) < shape_.in_flight_at(early_ ? 0 : before, ranks_);
   }
 
+  /// True if a backward may run on this rank, where so much of the work that earlier ones have left
+  /// keeps `recomputed` activations: less than a microbatch leaves here, or the memory's multiple
+  /// of that. A job that recomputes has no room for those of all that are open. The rank can always
+  /// do such work first.
+  [[nodiscard]] bool admits_backward(int64_t recomputed) const {
+    return recomputed < std::max(each(), shape_.share_of_memory(each()));
+  }
+
   /// True if as many are open as keep a rank busy, after `before` other ones, until the first
   /// backward comes back to it; one more covers the way of the loss over the rank that computes it,
   /// but under kZeroBubble, where the last rank alone has nothing to do before that.

@@ -169,6 +169,13 @@ class Clockwork {
 
   [[nodiscard]] bool admits(const SimulatedRank& rank, int64_t microbatch) {
     const size_t next = next_run(microbatch);
+    if (runs_[next].phase == Phase::kBackward) {
+      int64_t recomputed = 0;
+      for (const auto& [other, left] : rank.deferred) {
+        for (const size_t run : left) recomputed += runs_[run].recomputes ? runs_[run].deferred : 0;
+      }
+      return rank.open.admits_backward(recomputed);
+    }
     const bool begins_call =
         forwards_[next].begins && (runs_[next].depth > 0 || next == *rank.first_run);
     return !begins_call || rank.open.admits(microbatch, rank.before);

@@ -19,10 +19,11 @@ struct Run {
   int rank = 0;
   Phase phase = Phase::kForward;
   int depth = 0;
-  bool turns = false;    ///< of the body: a forward that goes on as a backward
-  int64_t work = 1;      ///< how long it takes
-  int64_t deferred = 0;  ///< of a backward under kZeroBubble: what it leaves for a wait
-  int64_t message = 0;   ///< how long after the run before it can begin
+  bool turns = false;       ///< of the body: a forward that goes on as a backward
+  int64_t work = 1;         ///< how long it takes
+  int64_t deferred = 0;     ///< of a backward under kZeroBubble: what it leaves for a wait
+  bool recomputes = false;  ///< and that keeps activations which the backward has recomputed
+  int64_t message = 0;      ///< how long after the run before it can begin
 };
 
 /// The runs of a microbatch that goes forward through `stages` ranks, one after the other, and back

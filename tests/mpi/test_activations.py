@@ -35,11 +35,13 @@ FORWARDS = STEPS * MICROBATCHES
     [
         ("set each", "interleaved"),
         ("set each", "simple"),
+        ("set each", "zero_bubble"),
         ("set contiguous", "interleaved"),
         ("set group_2", "interleaved"),
         ("blocks", "interleaved"),
         ("call", "interleaved"),
         ("sequential group_4", "interleaved"),
+        ("sequential group_4", "zero_bubble"),
     ],
 )
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -58,17 +60,21 @@ def test_recomputing_changes_no_bit_and_happens_once(pool, ranks, how, schedule)
     counts = {name: count for _, _, local, _ in results for name, count in local.items()}
     assert {forwards for forwards, _ in counts.values()} == {2 * FORWARDS}
     assert len(counts) == 6
+    assert "not while the rank waits" not in pool(ranks).log_text(), "no gradient is deferred"
 
 
-@pytest.mark.parametrize("horizon", [1, 4])
+@pytest.mark.parametrize(
+    ("horizon", "schedule"), [(1, "interleaved"), (4, "interleaved"), (1, "zero_bubble")]
+)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_offloading_changes_no_bit_and_leaves_nothing_behind(pool, ranks, horizon):
+def test_offloading_changes_no_bit_and_leaves_nothing_behind(pool, ranks, horizon, schedule):
     pins, batch = SPLIT if ranks > 1 else None, 1024  # 8 KiB an activation, enough to be moved
-    plain = pool(ranks).run("activation_jobs:train", config(ranks), "", pins, batch)
+    settings = config(ranks, pipeline=schedule)
+    plain = pool(ranks).run("activation_jobs:train", settings, "", pins, batch)
 
     results = pool(ranks).run(
         "activation_jobs:train",
-        config(ranks, offload_activations=True, activation_loading_horizon=horizon),
+        {**settings, "offload_activations": True, "activation_loading_horizon": horizon},
         "set each",
         pins,
         batch,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -10,12 +11,12 @@
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/generated/Functions.h>
 
 #include "smp_runtime/core/error.h"
 
 namespace smp::pipeline {
 
+using Node = torch::autograd::Node;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::variable_list;
@@ -26,6 +27,7 @@ struct DeferredGradients::Work {
   std::vector<torch_compat::NodePtr> nodes;
   std::vector<at::Tensor> gradients;  ///< of the nodes' one output each; undefined: nothing came
   size_t first_parts_done = 0;
+  bool recomputed = false;  ///< keeps what went through hooks
 };
 
 /// Work whose first parts are all done, by microbatch and in the order of that: the oldest
@@ -35,19 +37,23 @@ struct DeferredGradients::Queue {
   std::map<int64_t, DeferredWork> counts;
 
   void add(std::shared_ptr<Work> work) {
-    ++counts[work->microbatch].left;
+    DeferredWork& count = counts[work->microbatch];
+    ++count.left;
+    if (work->recomputed) ++count.recomputed;
     ready[work->microbatch].push_back(std::move(work));
   }
 };
 
 /// Stands in the graph for a node with edges of both kinds, and does its first part.
-class DeferredGradients::Part : public torch::autograd::Node {
+class DeferredGradients::Part : public Node {
  public:
-  /// `late`: by edge of `whole`, true where it is of the later part.
-  Part(torch_compat::NodePtr whole, std::vector<bool> late)
+  /// `late`: by edge of `whole`, true where it is of the later part. `saved`: by the node, and by
+  /// those that its later part leads to.
+  Part(torch_compat::NodePtr whole, std::vector<bool> late, std::vector<NodeTensors> saved)
       : Node(whole->sequence_nr(), without(whole->next_edges(), late)),
         whole_(std::move(whole)),
-        late_(std::move(late)) {
+        late_(std::move(late)),
+        saved_(std::move(saved)) {
     for (uint32_t input = 0; input < whole_->num_inputs(); ++input) {
       input_metadata_.emplace_back(whole_->input_metadata(input));
     }
@@ -65,6 +71,9 @@ class DeferredGradients::Part : public torch::autograd::Node {
     const at::Tensor gradient = gradients[0];
     variable_list results(late_.size());
     if (gradient.defined()) {
+      for (const NodeTensors& saved : saved_) {
+        if (saved.unpack()) work_->recomputed = true;
+      }
       edge_list& edges = whole_->next_edges();
       edge_list early = without(edges, late_);
       if (std::ranges::any_of(early, &Edge::is_valid)) {
@@ -80,6 +89,7 @@ class DeferredGradients::Part : public torch::autograd::Node {
     }
     if (++work_->first_parts_done == work_->nodes.size()) queue_->add(work_);
     whole_ = {};
+    saved_.clear();
     work_ = {};
     queue_ = {};
     return results;
@@ -99,14 +109,13 @@ class DeferredGradients::Part : public torch::autograd::Node {
 
   torch_compat::NodePtr whole_;
   const std::vector<bool> late_;
+  std::vector<NodeTensors> saved_;
   std::shared_ptr<Work> work_;
   std::shared_ptr<Queue> queue_;
   size_t place_ = 0;
 };
 
 namespace {
-
-using Node = torch::autograd::Node;
 
 /// Sets of numbers that have been joined.
 class Groups {
@@ -156,43 +165,16 @@ std::vector<Node*> in_order(const edge_list& roots) {
   return order;
 }
 
-bool has_hooks(Node& node) {
-  return !node.pre_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-         !node.post_hooks().empty() || !node.retains_grad_hooks().empty();
-}
-
-enum class Separable : uint8_t {
-  kNo,
-  kOnce,  ///< but for what it has saved: hooks may give that once only
-  kYes,   ///< its two parts cost about what both cost together, and it bears to be run twice
-};
-
-template <class Function>
-std::optional<Separable> if_is(Node& node, auto... saved) {
-  const auto* function = dynamic_cast<Function*>(&node);
-  if (function == nullptr) return std::nullopt;
-  return ((function->*saved).has_hooks() || ...) ? Separable::kOnce : Separable::kYes;
-}
-
-Separable separable(Node& node) {
-  using namespace torch::autograd::generated;  // their names are those of the operators
-  for (const auto found :
-       {if_is<AddBackward0>(node),
-        if_is<MulBackward0>(node, &MulBackward0::self_, &MulBackward0::other_),
-        if_is<MmBackward0>(node, &MmBackward0::self_, &MmBackward0::mat2_),
-        if_is<AddmmBackward0>(node, &AddmmBackward0::mat1_, &AddmmBackward0::mat2_),
-        if_is<ConvolutionBackward0>(node, &ConvolutionBackward0::input_,
-                                    &ConvolutionBackward0::weight_),
-        if_is<EmbeddingBackward0>(node, &EmbeddingBackward0::indices_)}) {
-    if (found) return *found;
-  }
-  return Separable::kNo;
+edge_list late_edges(const Node& node, const auto& is_late) {
+  edge_list result;
+  std::ranges::copy_if(node.next_edges(), std::back_inserter(result), is_late);
+  return result;
 }
 
 }  // namespace
 
-DeferredGradients::DeferredGradients(Leaves leaves)
-    : leaves_(std::move(leaves)), queue_(std::make_shared<Queue>()) {}
+DeferredGradients::DeferredGradients(Leaves leaves, Saved saved)
+    : leaves_(std::move(leaves)), saved_(std::move(saved)), queue_(std::make_shared<Queue>()) {}
 
 DeferredGradients::Works DeferredGradients::split(
     int64_t microbatch, edge_list& roots,
@@ -215,7 +197,7 @@ DeferredGradients::Works DeferredGradients::split(
     const edge_list& edges = node->next_edges();
     const bool leads_to_parameters = std::ranges::any_of(edges, is_late) &&
                                      std::ranges::none_of(edges, is_early) && !has_hooks(*node) &&
-                                     separable(*node) != Separable::kYes;
+                                     !saved_by_separable(*node);
     if (!leads_to_parameters) {
       const Leaf leaf = leaves_(*node);
       if (leaf == Leaf::kHooked) say("a hook on a parameter is to see its gradients");
@@ -239,15 +221,10 @@ DeferredGradients::Works DeferredGradients::split(
     if (late.contains(node)) continue;
     const edge_list& edges = node->next_edges();
     if (std::ranges::none_of(edges, is_late)) continue;
-    const Separable is = separable(*node);
-    if (node->num_inputs() != 1 || has_hooks(*node) || is != Separable::kYes) {
+    const bool is_separable = saved_by_separable(*node).has_value();
+    if (node->num_inputs() != 1 || has_hooks(*node) || !is_separable) {
       std::ranges::for_each(edges, pin);
-      if (is != Separable::kNo && has_hooks(*node))
-        say("a hook is to see the gradients of a layer");
-      if (is == Separable::kOnce) {
-        say("tensors that a layer has saved pass through hooks, as with activation checkpointing "
-            "and offloading");
-      }
+      if (is_separable && has_hooks(*node)) say("a hook is to see the gradients of a layer");
       continue;
     }
     whole.push_back(node);
@@ -259,6 +236,37 @@ DeferredGradients::Works DeferredGradients::split(
       first = group;
     }
   }
+
+  // What late nodes have saved is to pass through hooks in the first part as well.
+  std::unordered_map<Node*, SavedTensors> saved;
+  std::unordered_set<size_t> unknown;  // groups
+  for (const auto& [node, group] : late) {
+    if (leaves_(*node) == Leaf::kParameter || saves_nothing(*node)) continue;
+    if (auto found = saved_ ? saved_(*node) : std::nullopt) {
+      saved[node] = std::move(*found);
+    } else {
+      unknown.insert(groups.of(group));
+    }
+  }
+  for (Node* node : whole) {
+    saved[node] = *saved_by_separable(*node);
+    if (!have_hooks(saved[node])) continue;
+    for (const Edge& edge : node->next_edges()) {
+      if (!is_late(edge) || !unknown.contains(groups.of(late[edge.function.get()]))) continue;
+      pin(edge);
+      say("what is computed of a parameter alone has saved tensors, which activation checkpointing "
+          "or another hook would have to give a second time");
+    }
+  }
+  const auto saved_from = [&](Node* node) {
+    std::vector<NodeTensors> result{{.node = node->getptr(), .tensors = saved[node]}};
+    for (Node* below : in_order(late_edges(*node, is_late))) {
+      const auto found = saved.find(below);
+      if (found == saved.end()) continue;
+      result.push_back({.node = below->getptr(), .tensors = found->second});
+    }
+    return result;
+  };
 
   std::unordered_map<Node*, torch_compat::NodePtr> parts;
   std::map<size_t, std::shared_ptr<Work>> works;  // by group
@@ -272,7 +280,7 @@ DeferredGradients::Works DeferredGradients::split(
       later.push_back(is_later);
     }
     if (!group) continue;
-    auto part = torch_compat::make_node<Part>(node->getptr(), std::move(later));
+    auto part = torch_compat::make_node<Part>(node->getptr(), std::move(later), saved_from(node));
     auto& work = works[*group];
     if (!work) work = std::make_shared<Work>(Work{.microbatch = microbatch});
     part->leave_to(work, queue_);
@@ -315,7 +323,9 @@ void DeferredGradients::run_next() {
   const std::shared_ptr<Work> work = std::move(first->second.front());
   first->second.pop_front();
   if (first->second.empty()) queue_->ready.erase(first);
-  ++queue_->counts[work->microbatch].done;
+  DeferredWork& count = queue_->counts[work->microbatch];
+  ++count.done;
+  if (work->recomputed) --count.recomputed;
   edge_list edges;
   variable_list gradients;
   for (size_t place = 0; place < work->nodes.size(); ++place) {

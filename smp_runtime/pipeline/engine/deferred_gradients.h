@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
+#include "smp_runtime/pipeline/engine/separable_nodes.h"
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 
@@ -23,7 +24,9 @@ namespace smp::pipeline {
 /// out, so no formula is ours and gradients keep their bits: nodes that share a parameter have
 /// their later part in one run, which adds up what each gives in the order of a whole backward.
 /// Sums, products, convolutions and embeddings are run so: nearly all of a network's work, and each
-/// part costs about its share of both. Of the thread that works for the rank; see Scheduler.
+/// part costs about its share of both. What their nodes have saved passes through its hooks in the
+/// first part, once: activation checkpointing recomputes there, and offloading loads, as in a whole
+/// backward. Of the thread that works for the rank; see Scheduler.
 class DeferredGradients {
  public:
   enum class Leaf : uint8_t {
@@ -33,7 +36,10 @@ class DeferredGradients {
   };
   using Leaves = std::function<Leaf(torch::autograd::Node&)>;
 
-  explicit DeferredGradients(Leaves leaves);
+  /// What a node has saved, of a class that this file knows nothing of; none if nobody knows.
+  using Saved = std::function<std::optional<SavedTensors>(torch::autograd::Node&)>;
+
+  explicit DeferredGradients(Leaves leaves, Saved saved = {});
 
   struct Work;
   using Works = std::vector<std::shared_ptr<Work>>;
@@ -61,6 +67,7 @@ class DeferredGradients {
   struct Queue;
 
   const Leaves leaves_;
+  const Saved saved_;
   const std::shared_ptr<Queue> queue_;  ///< shared with graphs whose backward is to come
 };
 

@@ -74,7 +74,8 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
       options_.server.deterministic, [this] { return gradients_microbatch(); },
       [this] { note_gradient(); });
   if (options_.server.schedule == Schedule::kZeroBubble && transport_->size() > 1) {
-    deferred_.emplace([this](torch::autograd::Node& node) { return ledger_->leaf(node); });
+    deferred_.emplace([this](torch::autograd::Node& node) { return ledger_->leaf(node); },
+                      options_.saved_tensors);
   }
 }
 

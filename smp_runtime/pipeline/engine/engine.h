@@ -48,11 +48,14 @@ struct EngineOptions {
   /// Called at the end of a backward that gave tracked parameters gradients outside a step.
   std::function<void()> after_backward_outside;
   DirectOptions direct;
+  /// Of nodes of Python's functions; may be empty.
+  DeferredGradients::Saved saved_tensors;
 };
 
 struct RemoteInvocation;
 
-/// Members block and may run user code, so none may be called with Python's lock held.
+/// drive(), serve(), call(), data_of() and backward() block and run user code: not to be called
+/// with Python's lock held.
 class Engine : private Executor {
  public:
   Engine(std::unique_ptr<transport::Transport> transport, EngineOptions options);

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from benchmark import Result, run_ranks
 
 RANKS, ROUNDS = 4, 5
-LAYERS_A_RANK, SECONDS = 4, 0.02  # as in tests/bench/jobs/bubble_job.py
+LAYERS_A_RANK, SECONDS = 4, 0.04  # as in tests/bench/jobs/bubble_job.py
 ONE_F_ONE_B = RANKS * LAYERS_A_RANK  # layers whose activations its first rank keeps
 PEERS = (
     "Schedule1F1B",
@@ -29,6 +29,7 @@ class Case:
     limit: float | None  # of the bound; none: below PyTorch's alone
     microbatches: int = 8
     sigma: float = 0
+    recomputes: bool = False
 
     @property
     def name(self) -> str:
@@ -37,11 +38,19 @@ class Case:
             words.append(f"m{self.microbatches}")
         if self.sigma:
             words.append("varied")
+        if self.recomputes:
+            words.append("recomputed")
         return "-".join(words)
 
     @property
     def bound(self) -> float:
-        return self.microbatches * LAYERS_A_RANK * 3 * SECONDS
+        runs = 4 if self.recomputes else 3
+        return self.microbatches * LAYERS_A_RANK * runs * SECONDS
+
+    @property
+    def kind(self) -> tuple[int, float, bool]:
+        """Names the steps of PyTorch's schedules that it is compared with."""
+        return self.microbatches, self.sigma, self.recomputes
 
 
 CASES = (
@@ -53,6 +62,7 @@ CASES = (
     Case(1, "zigzag", 4, None, microbatches=4),
     Case(1, "zigzag", 4, None, microbatches=16),
     Case(1, "zigzag", 4, None, sigma=0.3),
+    Case(1, "loop", 4, 1.20, recomputes=True),
 )
 
 
@@ -60,34 +70,37 @@ def run() -> list[Result]:
     rows: list[tuple[str, ...]] = [("of the bound without bubble", "memory", "min", "median")]
     medians: dict[Case, float] = {}
     memory: dict[Case, float] = {}
-    # By microbatches and variation: each of PyTorch's schedules, with its memory.
-    peers: dict[tuple[int, float], list[tuple[float, float]]] = {}
+    # By kind: each of PyTorch's schedules, with its memory.
+    peers: dict[tuple[int, float, bool], list[tuple[float, float]]] = {}
     for case in CASES:
-        kind = (case.microbatches, case.sigma)
         arguments = (case.microbatches, ROUNDS, case.memory, case.way, case.chunks, case.sigma)
-        found = run_ranks(RANKS, "bubble_job.py", *arguments, *(() if kind in peers else PEERS))
+        found = run_ranks(
+            *(RANKS, "bubble_job.py", *arguments, int(case.recomputes)),
+            *(() if case.kind in peers else PEERS),
+        )
         for who, seconds in found["seconds"].items():
             median, kept = statistics.median(seconds), found["kept"][who] / ONE_F_ONE_B
             if who == "ours":
                 medians[case], memory[case] = median, kept
             else:
-                peers.setdefault(kind, []).append((kept, median))
+                peers.setdefault(case.kind, []).append((kept, median))
             figures = (kept, min(seconds) / case.bound, median / case.bound)
-            name = case.name if who == "ours" else f"{who} m{case.microbatches} {case.sigma:g}"
+            name = case.name if who == "ours" else f"{who} {' '.join(map(str, case.kind))}"
             rows.append((name, *(f"{figure:.3f}" for figure in figures)))
         rows += [(name, why[:60], "", "") for name, why in found["failed"].items()]
     results: list[Result] = []
     for case in CASES:
         fitting = [
             median / case.bound
-            for kept, median in peers[case.microbatches, case.sigma]
+            for kept, median in peers[case.kind]
             if kept <= max(case.memory, memory[case])
         ]
         limits = [*fitting, *([case.limit] if case.limit else [])]
         goal = (
             f"a step of {case.microbatches} microbatches at {case.memory:.2g} of 1F1B's memory, "
             f"{case.chunks} groups of layers a rank in {case.way}"
-            + (", times that vary: " if case.sigma else ": ")
+            + (", times that vary" if case.sigma else "")
+            + (", activations recomputed: " if case.recomputes else ": ")
             + (f"at most {case.limit:g} of the bound without bubble, and " if case.limit else "")
             + "below each of PyTorch's schedules that keeps no more"
         )

@@ -2,11 +2,12 @@
 """One rank of ci/bench bubble: an emulated pipeline of four times as many layers as ranks,
 whose gradients of activations and of weights take a time each, ours and PyTorch's, in turn.
 
-    bubble_job.py MICROBATCHES ROUNDS MEMORY WAY CHUNKS SIGMA [PEER ...]
+    bubble_job.py MICROBATCHES ROUNDS MEMORY WAY CHUNKS SIGMA RECOMPUTES [PEER ...]
 
 CHUNKS: how many groups of layers a rank has; 1 is an ordinary pipeline. WAY: how they go through
 the ranks, zigzag (two are a V) or loop.
 SIGMA: times are lognormal, with this and the same mean; 0: all alike.
+RECOMPUTES: 1 recomputes the activations of each group of layers in its backward; else 0.
 Layers compute on emulated devices, so that they overlap on a machine with fewer cores than ranks;
 the tensors between them are real and small.
 """
@@ -27,8 +28,9 @@ from emulated_device import occupy
 from hosts_clock import timed
 from torch import nn
 from torch.distributed import pipelining
+from torch.utils.checkpoint import checkpoint
 
-SECONDS = 0.02  # of a layer's forward, of its activations' gradient, of its weight's
+SECONDS = 0.04  # of a layer's forward, of its activations' gradient, of its weight's
 LAYERS_A_RANK = 4
 WIDTH, ROWS = 256, 4
 FIRST_STEPS = 9  # of ours, in which it decides on the order of work
@@ -44,9 +46,16 @@ class Times:
 
 
 class Kept:
-    """Layers of this rank whose activations are kept: up to their weights' gradients."""
+    """Layers of this rank whose activations are kept: from their forward, or, where that is
+    repeated in the backward, from then on, up to their weights' gradients."""
 
     now = most = 0
+    recomputes = False
+
+    @classmethod
+    def after_forward(cls) -> None:
+        if not cls.recomputes or torch._C._current_graph_task_id() != -1:
+            cls.add(1)
 
     @classmethod
     def add(cls, layers: int) -> None:
@@ -67,7 +76,7 @@ class Activations(torch.autograd.Function):
         began = time.perf_counter()
         ctx.save_for_backward(weight)
         result = x * weight
-        Kept.add(1)
+        Kept.after_forward()
         occupy(Times.next(), began)
         return result
 
@@ -107,6 +116,11 @@ class Stage(nn.Module):
     def forward(self, x):
         if not x.requires_grad:  # as behind other layers: its gradient is computed
             x = x.detach().requires_grad_()
+        if Kept.recomputes:
+            return checkpoint(self.layers, x, use_reentrant=False)
+        return self.layers(x)
+
+    def layers(self, x):
         for weight in self.weights:
             x = Activations.apply(x, weight.detach()) + Weight.apply(x.detach(), weight)
         return x
@@ -169,12 +183,13 @@ def make_peer(name: str, microbatches: int) -> Callable[[], None]:
 def main() -> None:
     microbatches, rounds, chunks = (int(sys.argv[place]) for place in (1, 2, 5))
     memory, Times.sigma = float(sys.argv[3]), float(sys.argv[6])
+    Kept.recomputes = sys.argv[7] == "1"
     smp.init({"partitions": 4, "microbatches": microbatches, "auto_partition": False,
               "default_partition": 0, "pipeline": "zero_bubble",
               "pipeline_memory": memory})  # fmt: skip
     steps = {"ours": make_ours(microbatches, sys.argv[4], chunks)}
     failed = {}
-    for name in sys.argv[7:]:
+    for name in sys.argv[8:]:
         try:
             steps[name] = make_peer(name, microbatches)
         except Exception as error:  # a schedule that does not run with these numbers

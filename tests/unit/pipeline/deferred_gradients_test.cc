@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace smp::pipeline {
@@ -29,6 +31,7 @@ Tensor parameter(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_
 struct Network {
   Tensors parameters;
   std::function<Tensor(const Tensor& input)> forward;
+  DeferredGradients::Saved saved = {};
 };
 
 struct Outcome {
@@ -60,7 +63,8 @@ Outcome backward(const Network& network, bool is_split) {
   }
   torch::autograd::edge_list edges{torch::autograd::impl::gradient_edge(loss)};
   DeferredGradients deferred(
-      [&](auto& node) { return accumulators.contains(&node) ? Leaf::kParameter : Leaf::kOther; });
+      [&](auto& node) { return accumulators.contains(&node) ? Leaf::kParameter : Leaf::kOther; },
+      network.saved);
   DeferredGradients::Works works;
   Outcome outcome;
   if (is_split) {
@@ -207,6 +211,58 @@ TEST(DeferredGradients, ALossThatIsMadeOfAParameterItselfComesAtOnce) {
       in_two_parts({p, [&](const Tensor& x) { return p[0].square() - x.sum(); }});
 
   EXPECT_EQ(outcome.works, 0);
+}
+
+/// Gives what a node has saved while a backward runs, and once only: so does torch's checkpoint.
+class Once : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Once(const bool& is_first_part) : is_first_part_(is_first_part) {}
+  void call_pack_hook(const Tensor& tensor) override { tensor_ = tensor.detach(); }
+  Tensor call_unpack_hook() override {
+    EXPECT_TRUE(is_first_part_);
+    EXPECT_TRUE(tensor_.defined()) << "asked for a second time";
+    return std::exchange(tensor_, Tensor());
+  }
+
+ private:
+  const bool& is_first_part_;
+  Tensor tensor_;
+};
+
+TEST(DeferredGradients, AskOnceForWhatANodeHasSaved) {
+  const Tensors p{parameter({16, 8}), parameter({16}), parameter({8, 16})};
+  const auto forward = [&](const Tensor& x, bool is_hooked) {
+    static const bool always = true;
+    const auto hook = [&](torch::autograd::SavedVariable& saved) {
+      if (is_hooked) saved.register_hooks(std::make_unique<Once>(always));
+    };
+    using namespace torch::autograd::generated;
+    const Tensor first = at::linear(x, p[0], p[1]);
+    auto& sum = dynamic_cast<AddmmBackward0&>(*first.grad_fn());
+    hook(sum.mat1_);
+    hook(sum.mat2_);
+    // Twice, in one run later.
+    const Tensor weight = p[2] / 2;
+    const Tensor second = at::linear(first.tanh(), weight);
+    hook(dynamic_cast<MmBackward0&>(*second.grad_fn()).self_);
+    return second;
+  };
+
+  Outcome outcome = in_two_parts({p, [&](const Tensor& x) { return forward(x, true); }});
+
+  EXPECT_EQ(outcome.works, 1);  // nobody knows what a quotient has saved
+  EXPECT_EQ(outcome.not_later.size(), 1);
+
+  const auto of_quotient = [](torch::autograd::Node& node) {
+    using torch::autograd::generated::DivBackward1;
+    return dynamic_cast<DivBackward1*>(&node) == nullptr ? std::nullopt
+                                                         : std::optional(SavedTensors{});
+  };
+  outcome = in_two_parts({p, [&](const Tensor& x) { return forward(x, true); }, of_quotient});
+
+  EXPECT_EQ(outcome.works, 2);
+  EXPECT_TRUE(outcome.parameters_came_late);
+  EXPECT_THAT(outcome.not_later, IsEmpty());
 }
 
 TEST(DeferredGradients, AreForgottenWithAStepThatFailed) {

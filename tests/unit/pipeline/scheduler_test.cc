@@ -208,6 +208,30 @@ TEST_F(PreferredOrder, HasItsPlacesForDeferredWork) {
   EXPECT_TRUE(scheduler_.may_defer()) << "at its end it forbids nothing";
 }
 
+TEST_F(PreferredOrder, DoesDeferredWorkThatKeepsRecomputedActivationsBeforeTheNextBackward) {
+  for (const bool is_preferred : {true, false}) {
+    scheduler_.begin_step();
+    work_.clear();
+    if (is_preferred) scheduler_.follow({{0}, {1}, {0}, {1}}, /*preferred=*/true);
+    for (const int64_t microbatch : {0, 1}) {
+      add(microbatch);
+      run();
+    }
+    add(0, Phase::kBackward, 2);
+    run();
+    work_[0].recomputed = 1;
+    add(1, Phase::kBackward, 2);
+
+    EXPECT_FALSE(run());
+    EXPECT_TRUE(scheduler_.may_defer());
+    work_[0].recomputed = 0;
+    do_work(0);
+    EXPECT_TRUE(run());
+    do_work(1);
+    scheduler_.drop_order();
+  }
+}
+
 TEST_F(PreferredOrder, HoldsUpNothingThatItDoesNotHave) {
   scheduler_.follow({{.microbatch = 5}}, /*preferred=*/true);
   add(0);

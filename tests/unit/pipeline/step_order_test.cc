@@ -144,9 +144,9 @@ TEST(RunTimes, AreMeansWithTheWorkThatARunHasLeft) {
   using std::chrono::nanoseconds;
   RunTimes times;
   for (const int64_t microbatch : {1, 0}) {
-    times.ran({.microbatch = microbatch, .depth = 1, .run = 1}, nanoseconds(10), 0);
+    times.ran({.microbatch = microbatch, .depth = 1, .run = 1}, nanoseconds(10), 0, 0);
     times.ran({.microbatch = microbatch, .phase = schedule::Phase::kBackward, .depth = 1, .run = 2},
-              nanoseconds(20 + microbatch * 10), 2);
+              nanoseconds(20 + microbatch * 10), 2, 1);
   }
   for (const int64_t microbatch : {0, 0, 1, 1}) {
     times.did_deferred(microbatch, nanoseconds(3 + microbatch * 2));
@@ -159,8 +159,10 @@ TEST(RunTimes, AreMeansWithTheWorkThatARunHasLeft) {
   EXPECT_EQ(means[0].deferred, 0);
   EXPECT_EQ(means[1].work, 25);
   EXPECT_EQ(means[1].deferred, 8);
+  EXPECT_EQ(means[0].recomputes, 0);
+  EXPECT_EQ(means[1].recomputes, 1);
 
-  times.ran({.microbatch = 2, .depth = 1, .run = 1}, nanoseconds(10), 0);
+  times.ran({.microbatch = 2, .depth = 1, .run = 1}, nanoseconds(10), 0, 0);
   EXPECT_TRUE(times.means().empty()) << "microbatch 2 has one run only";
 }
 

@@ -167,6 +167,36 @@ TEST_P(ZeroBubbleTest, TakesLittleMoreThanTheWork) {
   }
 }
 
+TEST(Simulation, KeepsRecomputedActivationsAsMemorySays) {
+  constexpr int kRanks = 4;
+  auto runs = zigzag(kRanks, 2, 6);
+  for (schedule::Run& run : runs) {
+    if (run.phase == Phase::kBackward) run.work *= 2;
+    run.recomputes = run.phase == Phase::kBackward;
+  }
+  for (const int64_t most : {1, 2}) {
+    const ScheduleShape shape{.microbatches = 8,
+                              .active_microbatches = 10,
+                              .schedule = Schedule::kZeroBubble,
+                              .memory = static_cast<double>(most)};
+
+    const Simulation step = simulate_schedule(runs, shape, kRanks);
+
+    for (const std::vector<BegunRun>& begun : step.begun) {
+      int pieces = 0;  // backwards whose deferred work is to come; a microbatch has two here
+      for (const BegunRun& run : begun) {
+        if (run.is_deferred) {
+          --pieces;
+        } else if (runs[run.run].phase == Phase::kBackward) {
+          ++pieces;
+        }
+        EXPECT_LE(pieces, most * 2 + 1);
+      }
+    }
+    EXPECT_LE(static_cast<double>(step.length), (most == 1 ? 1.19 : 1.13) * 8 * 4 * 12);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, ZeroBubbleTest,
                          ::testing::Values(ZeroBubble{1, 1, 1.13}, ZeroBubble{1, 2, 1.13},
                                            ZeroBubble{2, 1, 1.07}, ZeroBubble{2, 0.5, 1.7},
