@@ -63,9 +63,9 @@ class Kept:
         cls.most = max(cls.most, cls.now)
 
     @classmethod
-    def take_most(cls) -> int:
-        most, cls.most = cls.most, cls.now
-        return most
+    def begin_step(cls) -> None:
+        # PyTorch's schedules in two parts recompute twice, and are counted once.
+        cls.now = cls.most = 0
 
 
 class Activations(torch.autograd.Function):
@@ -82,8 +82,8 @@ class Activations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (weight,) = ctx.saved_tensors  # which may recompute first, in a time of its own
         began = time.perf_counter()
-        (weight,) = ctx.saved_tensors
         result = gradient * weight
         occupy(Times.next(), began)
         return result, None
@@ -100,8 +100,8 @@ class Weight(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        began = time.perf_counter()
         (x,) = ctx.saved_tensors
+        began = time.perf_counter()
         result = x.sum(0)
         occupy(Times.next(), began)
         Kept.add(-1)
@@ -201,8 +201,9 @@ def main() -> None:
     kept: dict[str, int] = {}
     for number in range(rounds + 1):
         for name, step in steps.items():
+            Kept.begin_step()
             took, _ = timed(step)
-            most = torch.tensor(Kept.take_most())
+            most = torch.tensor(Kept.most)
             dist.all_reduce(most, dist.ReduceOp.MAX)
             kept[name] = int(most)
             if number > 0:  # the first round warms up
