@@ -155,7 +155,7 @@ bool CredentialChain::from_container() {
   try {
     return take(send_with_retries(client_, request, policy_, origin), origin);
   } catch (const NoAnswer& error) {
-    throw smp::HostError("{}: {}", origin, error.what());
+    throw smp::HostError("{}: no answer {}", origin, error.what());
   }
 }
 
@@ -195,7 +195,7 @@ bool CredentialChain::from_instance() {
     }
     return take(ask_instance({.url = folder + role, .headers = headers}), "instance role " + role);
   } catch (const NoAnswer& error) {
-    looked_.push_back(fmt::format("instance metadata at {}: {}", base, error.what()));
+    looked_.push_back(fmt::format("instance metadata at {}: no answer {}", base, error.what()));
     return false;
   }
 }

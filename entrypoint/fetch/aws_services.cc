@@ -19,24 +19,27 @@ namespace {
 // SHA-256 of nothing, which is the body of a GET.
 constexpr const char* kEmptyBody =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-// TLS protects what is sent; hashing it first would read every file twice.
-constexpr const char* kUnsignedBody = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
 
 constexpr int kForbidden = 403;
 constexpr int kNotFound = 404;
 
 /// 403 is also the answer to clocks and signatures that are wrong: the code tells which.
-std::string_view advice_for(int status, std::string_view code, std::string_view key) {
+std::string_view advice_for(int status, std::string_view code, std::string_view key,
+                            bool fetches_archives) {
   if (code == "AccessDenied") {
-    return "; the job's role needs s3:GetObject or s3:PutObject there, and kms:Decrypt or "
-           "kms:GenerateDataKey for an encrypted bucket";
+    return fetches_archives
+               ? "; the job's role needs s3:GetObject or s3:PutObject there, and kms:Decrypt or "
+                 "kms:GenerateDataKey for an encrypted bucket"
+               : "; the job's role needs s3:GetObject, s3:PutObject, s3:DeleteObject, "
+                 "s3:AbortMultipartUpload and s3:ListBucket there, and kms:Decrypt or "
+                 "kms:GenerateDataKey for an encrypted bucket";
   }
   if (code == "RequestTimeTooSkewed") return "; set this machine's clock";
   if (status != kNotFound) return "";
   constexpr std::string_view kArchives[] = {".gz", ".tgz", ".tar", ".zip", ".bz2", ".xz", ".zst"};
   const bool is_archive = std::ranges::any_of(
       kArchives, [key](std::string_view ending) { return key.ends_with(ending); });
-  return code != "NoSuchKey" || is_archive
+  return code != "NoSuchKey" || is_archive || !fetches_archives
              ? "; check bucket, key and region"
              : "; a prefix is no archive: name the object itself, such as PREFIX/sourcedir.tar.gz";
 }
@@ -103,6 +106,12 @@ std::string encode_path(std::string_view path) {
   return result;
 }
 
+std::string encode_query(std::string_view text) {
+  std::string result;
+  for (const char c : encode_path(text)) result += c == '/' ? std::string("%2F") : std::string{c};
+  return result;
+}
+
 std::string xml_text(std::string_view xml, std::string_view name) {
   const std::string open = fmt::format("<{}>", name);
   const std::size_t begin = xml.find(open);
@@ -113,9 +122,9 @@ std::string xml_text(std::string_view xml, std::string_view name) {
 }
 
 HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
-                                const std::string& what) {
+                                const std::string& what, const std::string& query) {
   const auto send = [&] {
-    request.url = object_url(endpoint_, object);
+    request.url = object_url(endpoint_, object) + (query.empty() ? "" : "?" + query);
     request.signature =
         Signature{.credentials = credentials_.get(), .region = endpoint_.region, .service = "s3"};
     return send_with_retries(client_, request, policy_, what);
@@ -132,8 +141,8 @@ HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
       response = send();
     }
   } catch (const NoAnswer& error) {
-    throw smp::HostError("{}: bucket {}, key {}: no answer after {} attempts: {}", what,
-                         object.bucket, object.key, policy_.attempts, error.what());
+    throw smp::HostError("{}: bucket {}, key {}: no answer {}", what, object.bucket, object.key,
+                         error.what());
   } catch (const TooLarge& error) {
     throw smp::ConfigError(
         "{}: it has {}; make it smaller, give {} more space, or raise SM_LAUNCH_CODE_MAX_BYTES",
@@ -146,9 +155,10 @@ HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
   const std::string text = fmt::format(
       "{}: bucket {}, key {}: HTTP status {}{}{}{}{}", what, object.bucket, object.key,
       response.status, code.empty() ? "" : " " + code, message.empty() ? "" : ": " + message,
-      advice_for(response.status, code, object.key),
+      advice_for(response.status, code, object.key, options_.fetches_archives),
       response.status == kForbidden ? "; credentials came from " + credentials_.get().origin : "");
   constexpr int kServerErrors = 500;
+  if (response.status == kNotFound && code == "NoSuchKey") throw NoSuchObject("{}", text);
   if (response.status < kServerErrors) throw smp::ConfigError("{}", text);
   throw smp::HostError("{}", text);
 }
@@ -157,17 +167,6 @@ void S3Client::download(const S3Location& object, const std::filesystem::path& f
                         std::int64_t most_bytes) {
   exchange(object, {.headers = {kEmptyBody}, .to_file = file, .most_bytes = most_bytes},
            "download of " + object.text());
-}
-
-void S3Client::upload(const std::filesystem::path& file, const S3Location& object) {
-  const std::string what = "upload to " + object.text();
-  if (std::filesystem::file_size(file) > kLargestUpload) {
-    throw smp::ConfigError(
-        "{}: {} is larger than 5 GiB, which S3 takes in one request; write it in "
-        "parts, or to the checkpoint folder",
-        what, file.filename().string());
-  }
-  exchange(object, {.method = "PUT", .headers = {kUnsignedBody}, .from_file = file}, what);
 }
 
 std::string index_with_token(const std::string& repository_endpoint, const std::string& token) {
@@ -201,8 +200,7 @@ std::string package_index_url(const PackageRepository& repository, const std::st
     try {
       response = send_with_retries(client, request, policy, what);
     } catch (const NoAnswer& error) {
-      throw smp::HostError("{}: no answer from {} after {} attempts: {}", what, base,
-                           policy.attempts, error.what());
+      throw smp::HostError("{}: no answer from {} {}", what, base, error.what());
     }
     const auto answer = opt_ml::try_parse_json(response.body);
     const std::string value = answer && response.ok() ? answer->text_of(key) : "";

@@ -8,11 +8,14 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "entrypoint/config/aws_location.h"
 #include "entrypoint/config/aws_profile.h"
 #include "entrypoint/fetch/aws_credentials.h"
 #include "entrypoint/fetch/http_client.h"
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/core/variables.h"
 
 namespace entrypoint::fetch {
@@ -40,37 +43,64 @@ std::string object_url(const S3Endpoint& endpoint, const S3Location& object);
 /// Percent-encoding as AWS signs it: all but letters, digits, -._~ and, in a path, the slash.
 std::string encode_path(std::string_view path);
 
-/// S3 takes no more in one request. [bytes]
-inline constexpr std::uintmax_t kLargestUpload = std::uintmax_t{5} * 1024 * 1024 * 1024;
+/// The same for a part of a query, where the slash is encoded, too.
+std::string encode_query(std::string_view text);
 
-/// Each call blocks until it is done, for at most eight times the request's own limit. Errors name
-/// bucket, key and HTTP status: ConfigError where the job's settings or rights are wrong (status
-/// 4xx), HostError where S3 or the network failed to the last attempt.
+struct S3Options {
+  /// Larger files are uploaded in parts of at least this size, of which S3 takes 10,000. [bytes]
+  std::int64_t part_bytes = std::int64_t{256} * 1024 * 1024;
+  /// For the advice in errors: what is downloaded are archives.
+  bool fetches_archives = true;
+};
+
+/// There is no object of this name.
+class NoSuchObject : public smp::ConfigError {
+  using ConfigError::ConfigError;
+};
+
+/// Each call blocks until it is done: no request begins after the policy's `give_up_after`. Errors
+/// name bucket, key and HTTP status: ConfigError where the job's settings or rights are wrong
+/// (status 4xx), HostError where S3 or the network failed to the last attempt.
 class S3Client {
  public:
   /// References must outlive it.
   S3Client(S3Endpoint endpoint, CredentialChain& credentials, HttpClient& client,
-           const RetryPolicy& policy)
+           const RetryPolicy& policy, S3Options options = {})
       : endpoint_(std::move(endpoint)),
         credentials_(credentials),
         client_(client),
-        policy_(policy) {}
+        policy_(policy),
+        options_(options) {}
 
-  /// Writes the object to `file`, over what is there. Throws ConfigError for one of more than
-  /// `most_bytes`, too, of which a part is there then.
+  /// Writes the object to `file`, over what is there. Throws NoSuchObject, and ConfigError for one
+  /// of more than `most_bytes`, too, of which a part is there then.
   void download(const S3Location& object, const std::filesystem::path& file,
                 std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max());
 
-  /// Throws ConfigError for files above kLargestUpload, too.
+  /// The object is there whole, or what was there before is.
   void upload(const std::filesystem::path& file, const S3Location& object);
 
+  /// Keys that begin with that of `prefix`, in order.
+  std::vector<std::string> list(const S3Location& prefix);
+
+  /// Removes an object, if there is one.
+  void remove(const S3Location& object);
+
  private:
-  HttpResponse exchange(const S3Location& object, HttpRequest request, const std::string& what);
+  /// `query` is encoded, its parameters sorted by name; empty for none.
+  HttpResponse exchange(const S3Location& object, HttpRequest request, const std::string& what,
+                        const std::string& query = "");
+  void upload_parts(const std::filesystem::path& file, std::int64_t size, const S3Location& object,
+                    const std::string& what);
+  std::string upload_part(const std::filesystem::path& file, std::int64_t offset,
+                          std::int64_t bytes, const S3Location& object, const std::string& what,
+                          const std::string& query);
 
   S3Endpoint endpoint_;
   CredentialChain& credentials_;
   HttpClient& client_;
   const RetryPolicy& policy_;
+  S3Options options_;
 };
 
 /// The text between <name> and </name>, or empty: S3's answers need no more. Pure.

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Transfer with libcurl, libarchive and AWS: the one file of libsmp_transfer.so itself, which
-// exports one name. Both sides come from one build, so that the C++ interface and its exceptions
-// may cross.
+// The Transfer with libcurl, libarchive and AWS, which libsmp_transfer.so exports for the launcher.
+// Both sides come from one build, so that the C++ interface and its exceptions may cross.
 #include <algorithm>
 #include <memory>
 #include <system_error>
 
-#include "entrypoint/config/aws_profile.h"
 #include "entrypoint/fetch/archive.h"
-#include "entrypoint/fetch/aws_credentials.h"
+#include "entrypoint/fetch/aws_access.h"
 #include "entrypoint/fetch/aws_services.h"
-#include "entrypoint/fetch/http_client.h"
 #include "entrypoint/fetch/transfer_module.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
@@ -19,13 +16,6 @@ namespace entrypoint::fetch {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ca_bundle(const smp::Variables& environment) {
-  for (const char* variable : {"AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"}) {
-    if (std::string file = smp::value_or(environment, variable); !file.empty()) return file;
-  }
-  return {};
-}
 
 void log_warnings(const Unpacked& unpacked) {
   for (const std::string& warning : unpacked.warnings) SMP_LOG(warning, "{}", warning);
@@ -40,18 +30,11 @@ bool has_archive_name(const fs::path& file) {
 class AwsTransfer final : public Transfer {
  public:
   explicit AwsTransfer(const TransferSettings& settings)
-      : environment_(settings.environment),
-        limits_(settings.limits),
-        profile_(read_profile(environment_)),
-        client_(make_curl_client(ca_bundle(environment_))),
-        credentials_(environment_, profile_, *client_, policy_),
-        s3_(choose_s3_endpoint(environment_,
-                               choose_region(environment_, settings.job_region, profile_)),
-            credentials_, *client_, policy_) {}
+      : limits_(settings.limits), aws_(settings.environment, settings.job_region) {}
 
   void unpack_object(const S3Location& object, const fs::path& folder,
                      const fs::path& scratch) override {
-    s3_.download(object, scratch, most_bytes(limits_, scratch.parent_path()));
+    aws_.s3.download(object, scratch, most_bytes(limits_, scratch.parent_path()));
     const Unpacked unpacked = unpack(scratch, folder, limits_);
     std::error_code ignored;
     const auto size = fs::file_size(scratch, ignored);
@@ -77,22 +60,19 @@ class AwsTransfer final : public Transfer {
     return unpacked.is_archive;
   }
 
-  void upload(const fs::path& file, const S3Location& object) override { s3_.upload(file, object); }
+  void upload(const fs::path& file, const S3Location& object) override {
+    aws_.s3.upload(file, object);
+  }
 
   std::string package_index(const PackageRepository& repository) override {
-    const std::string endpoint = smp::value_or(environment_, "AWS_ENDPOINT_URL_CODEARTIFACT",
-                                               smp::value_or(environment_, "AWS_ENDPOINT_URL"));
-    return package_index_url(repository, endpoint, credentials_, *client_, policy_);
+    const std::string endpoint = smp::value_or(aws_.environment, "AWS_ENDPOINT_URL_CODEARTIFACT",
+                                               smp::value_or(aws_.environment, "AWS_ENDPOINT_URL"));
+    return package_index_url(repository, endpoint, aws_.credentials, *aws_.client, aws_.policy);
   }
 
  private:
-  smp::Variables environment_;
   ArchiveLimits limits_;
-  ProfileSettings profile_;
-  RetryPolicy policy_ = patient();
-  std::unique_ptr<HttpClient> client_;
-  CredentialChain credentials_;
-  S3Client s3_;
+  AwsAccess aws_;
 };
 
 }  // namespace

@@ -156,13 +156,23 @@ HttpResponse CurlHttpClient::send(const HttpRequest& request) {
     curl_off_t size = 0;
     if (!request.from_file.empty()) {
       source = open_file(request.from_file, "rb");
-      size = static_cast<curl_off_t>(std::filesystem::file_size(request.from_file));
+      if (fseeko(source.get(), request.from_offset, SEEK_SET) != 0) {
+        throw smp::HostError("{}: {}", request.from_file.string(), std::strerror(errno));
+      }
+      const auto left = static_cast<std::int64_t>(std::filesystem::file_size(request.from_file)) -
+                        request.from_offset;
+      size = std::min(left, request.from_bytes);
       curl_easy_setopt(handle_, CURLOPT_READDATA, source.get());
     }
+    // No header "Expect:", which would keep libcurl from asking whether to go on with more than a
+    // MiB: 7.88 signs it and does not send it, and S3 refuses the signature.
     curl_easy_setopt(handle_, CURLOPT_INFILESIZE_LARGE, size);
-    headers.emplace_back("Expect:");
   } else if (request.method == "POST") {
-    curl_easy_setopt(handle_, CURLOPT_POSTFIELDS, "");
+    curl_easy_setopt(handle_, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle_, CURLOPT_POSTFIELDS, request.body.c_str());
+  } else if (request.method == "DELETE") {
+    curl_easy_setopt(handle_, CURLOPT_CUSTOMREQUEST, "DELETE");
   }
   if (request.signature) {
     set_signature(handle_, *request.signature);

@@ -6,6 +6,8 @@
 #include <random>
 #include <thread>
 
+#include <fmt/format.h>
+
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::fetch {
@@ -37,18 +39,24 @@ bool is_passing(const HttpResponse& response) {
 
 HttpResponse send_with_retries(HttpClient& client, const HttpRequest& request,
                                const RetryPolicy& policy, const std::string& what) {
+  using Clock = std::chrono::steady_clock;
+  const auto last_begin = Clock::now() + policy.give_up_after;
   std::chrono::milliseconds wait = policy.first_wait;
   for (int attempt = 1;; ++attempt) {
+    const auto pause = jittered(std::min(wait, policy.longest_wait));
     std::string reason;
     try {
       HttpResponse response = client.send(request);
-      if (!is_passing(response) || attempt >= policy.attempts) return response;
+      const bool is_last = attempt >= policy.attempts || Clock::now() + pause > last_begin;
+      if (!is_passing(response) || is_last) return response;
       reason = "HTTP status " + std::to_string(response.status);
     } catch (const NoAnswer& error) {
-      if (attempt >= policy.attempts) throw;
+      if (attempt >= policy.attempts || Clock::now() + pause > last_begin) {
+        throw NoAnswer(fmt::format("after {} attempt{}: {}", attempt,
+                                   attempt == 1 ? "" : "s", error.what()));
+      }
       reason = error.what();
     }
-    const auto pause = jittered(std::min(wait, policy.longest_wait));
     SMP_LOG(info, "{}: attempt {} of {}: {}; again in {} ms", what, attempt, policy.attempts,
             reason, pause.count());
     policy.sleep(pause);

@@ -34,13 +34,16 @@ struct Signature {
 };
 
 struct HttpRequest {
-  std::string method = "GET";        ///< GET, PUT or POST; the last two may have no body
+  std::string method = "GET";        ///< GET, PUT, POST or DELETE
   std::string url;                   ///< encoded; parameters sorted by name, which signing needs
   std::vector<std::string> headers;  ///< "Name: value"
   std::optional<Signature> signature;
   std::filesystem::path to_file;  ///< the body of a 2xx answer goes there; empty: into `body`
   std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();  ///< that go there
   std::filesystem::path from_file;  ///< PUT: what is sent; empty: nothing
+  std::int64_t from_offset = 0;     ///< of the first byte of the file that is sent
+  std::int64_t from_bytes = std::numeric_limits<std::int64_t>::max();  ///< at most, that are sent
+  std::string body;                 ///< POST: what is sent
   bool direct = false;              ///< never through a proxy: addresses of this host's own
   std::chrono::milliseconds connect_limit{10'000};
   std::chrono::milliseconds limit{30 * 60 * 1000};  ///< for the whole exchange
@@ -93,6 +96,8 @@ struct RetryPolicy {
   int attempts = 8;
   std::chrono::milliseconds first_wait{250};
   std::chrono::milliseconds longest_wait{10'000};
+  /// No attempt begins later than this after the first one.
+  std::chrono::milliseconds give_up_after{15 * 60 * 1000};
   /// Waits; a test's does not.
   std::function<void(std::chrono::milliseconds)> sleep;
 };
@@ -107,7 +112,7 @@ bool is_passing(const HttpResponse& response);
 /// The first answer that is not a passing failure, else the last answer. Between attempts it waits
 /// between half and all of first_wait × 2ⁿ, at most longest_wait, so that hosts of a job do not
 /// come back all at once. Logs each attempt that failed under `what`. Throws NoAnswer when the last
-/// attempt brought none.
+/// attempt brought none; its text begins with "after N attempts".
 HttpResponse send_with_retries(HttpClient& client, const HttpRequest& request,
                                const RetryPolicy& policy, const std::string& what);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local S3 (moto) and job trees whose code has to be fetched."""
+"""Job trees whose code has to be fetched, from a local S3 or elsewhere."""
 
 from __future__ import annotations
 
@@ -7,64 +7,24 @@ import io
 import json
 import tarfile
 import textwrap
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pytest
 from jobs import Tree
 
-REGION = "eu-west-3"
-BUCKET = "jobs"
+from tests.object_store import BUCKET, KEYS, REGION, ObjectStore, running_store
+
+__all__ = [
+    "BUCKET",
+    "HELLO",
+    "KEYS",
+    "REGION",
+    "ObjectStore",
+    "job_tree",
+    "running_store",
+    "tar_gz",
+]
+
 HELLO = 'print("hello from", __file__)\n'  # a script
-KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "open/sesame+="}
-
-
-@dataclass
-class ObjectStore:
-    """A running moto server."""
-
-    url: str
-    client: Any
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The variables of a job that uses it."""
-        return {"S3_ENDPOINT_URL": self.url, "AWS_REGION": REGION, **KEYS}
-
-    def put(self, key: str, content: bytes) -> str:
-        self.client.put_object(Bucket=BUCKET, Key=key, Body=content)
-        return f"s3://{BUCKET}/{key}"
-
-    def objects(self) -> dict[str, bytes]:
-        listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return {
-            one["Key"]: self.client.get_object(Bucket=BUCKET, Key=one["Key"])["Body"].read()
-            for one in listed
-        }
-
-
-def running_store() -> Iterator[ObjectStore]:
-    boto3 = pytest.importorskip("boto3", reason="needs moto and boto3 (docker/locks/dev.lock)")
-    server_module = pytest.importorskip("moto.server", reason="needs moto (docker/locks/dev.lock)")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
-    )
-    # Servers of one process share what they hold.
-    urllib.request.urlopen(f"{url}/moto-api/reset", data=b"").close()
-    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    yield ObjectStore(url, client)
-    server.stop()
 
 
 def tar_gz(files: dict[str, str | bytes], mode: str = "w:gz") -> bytes:

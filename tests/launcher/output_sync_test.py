@@ -59,6 +59,19 @@ os._exit(0)
     assert not list((tree.base / "output" / "intermediate").glob(".*"))
 
 
+def test_s3_checks_the_signature_of_an_upload(folder, run, store):
+    content = "open(f'{out}/large', 'wb').write(bytes(2_000_000)); open(f'{out}/a b+', 'w').write('b')"
+    tree = syncing_tree(folder, content, f"s3://{BUCKET}/signed")
+
+    with store.checking_signatures() as keys:
+        result = run(tree, TRAINING_JOB_NAME="job-8", **(store.settings | keys))
+
+    assert "2 files uploaded, 0 failed" in result.err, result.err
+    found = store.objects()
+    prefix = "signed/job-8/output/intermediate"
+    assert (len(found[f"{prefix}/large"]), found[f"{prefix}/a b+"]) == (2_000_000, b"b")
+
+
 def test_uploads_happen_while_the_job_runs_and_are_retried(folder, start):
     statuses = [503, 500, 200]
     arrived = threading.Event()

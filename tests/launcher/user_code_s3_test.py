@@ -58,36 +58,14 @@ def test_both_other_endpoint_variables_count(folder, run, store, variable):
 
 def test_s3_checks_the_signature_of_a_download(folder, run, store):
     """moto, asked to, computes signatures itself (with botocore) and refuses wrong ones."""
-    boto3 = pytest.importorskip("boto3")
-    requests = pytest.importorskip("requests")
-    iam = boto3.client(
-        "iam",
-        endpoint_url=store.url,
-        region_name="us-east-1",
-        **{"aws_access_key_id": "a", "aws_secret_access_key": "b"},
-    )
-    iam.create_user(UserName="job")
-    rights = {
-        "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
-    }
-    iam.put_user_policy(UserName="job", PolicyName="s3", PolicyDocument=json.dumps(rights))
-    keys = iam.create_access_key(UserName="job")["AccessKey"]
-    good = {
-        "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],
-    }
     location = store.put("signed/a b.tar.gz", tar_gz({"train.py": HELLO}))
 
-    requests.post(f"{store.url}/moto-api/reset-auth", data="0")
-    try:
+    with store.checking_signatures() as good:
         (folder / "good").mkdir()
         (folder / "bad").mkdir()
         well = run(job_tree(folder / "good", location), **(store.settings | good))
         wrong = good | {"AWS_SECRET_ACCESS_KEY": "x" * 40}
         ill = run(job_tree(folder / "bad", location), **(store.settings | wrong))
-    finally:
-        requests.post(f"{store.url}/moto-api/reset-auth", data="inf")
 
     assert well.code == 0, well.err
     assert ill.code == 1

@@ -163,7 +163,8 @@ TEST(CredentialChain, NobodyAnywhereIsSaidOnce) {
   const std::string error = job.error();
 
   EXPECT_THAT(error, HasSubstr("AWS_ACCESS_KEY_ID is not set; no keys of profile default"));
-  EXPECT_THAT(error, HasSubstr("instance metadata at http://169.254.169.254: Connection refused"));
+  EXPECT_THAT(error, HasSubstr("instance metadata at http://169.254.169.254: no answer after 2 "
+                               "attempts: Connection refused"));
   EXPECT_EQ(job.client.requests.size(), 2U);
 }
 

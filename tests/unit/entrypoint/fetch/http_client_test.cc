@@ -36,6 +36,18 @@ TEST(Retries, WaitsDoubleUpToTheLongestAndAreSpread) {
   }
 }
 
+TEST(Retries, NoneBeginsWhenItIsTimeToGiveUp) {
+  NotedWaits waits;
+  waits.policy.give_up_after = std::chrono::milliseconds(0);
+  ScriptedClient silent({});
+  ScriptedClient busy({answer(503, "first"), answer(200)});
+
+  EXPECT_THAT([&] { send_with_retries(silent, {}, waits.policy, "test"); },
+              ::testing::ThrowsMessage<NoAnswer>("after 1 attempt: Connection refused"));
+  EXPECT_EQ(send_with_retries(busy, {}, waits.policy, "test").body, "first");
+  EXPECT_TRUE(waits.waits.empty());
+}
+
 TEST(Retries, RefusalsAreNotTriedAgain) {
   for (const int status : {200, 204, 301, 400, 401, 403, 404, 412, 501}) {
     ScriptedClient client({answer(status), answer(200)});

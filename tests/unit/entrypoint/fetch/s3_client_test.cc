@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <deque>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +17,7 @@ namespace entrypoint::fetch {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -27,7 +34,8 @@ struct S3Case {
   ProfileSettings profile{};
   NotedWaits waits{};
   CredentialChain chain{environment, profile, client, waits.policy};
-  S3Client s3{endpoint, chain, client, waits.policy};
+  S3Options options{};
+  S3Client s3{endpoint, chain, client, waits.policy, options};
 };
 
 const S3Location kObject{.bucket = "b", .key = "k"};
@@ -117,13 +125,96 @@ TEST(S3Client, UploadsAFile) {
   EXPECT_THAT(job.client.requests[0].headers, Contains("x-amz-content-sha256: UNSIGNED-PAYLOAD"));
 }
 
-TEST(S3Client, FilesThatS3DoesNotTakeAreRefusedHere) {
-  S3Case job;
-  const auto file = job.folder.path() / "file";
-  write_file(file, "");
-  std::filesystem::resize_file(file, kLargestUpload + 1);  // a hole, no disk
+HttpResponse part(const std::string& tag) {
+  HttpResponse sent = answer(200);
+  sent.headers["etag"] = tag;
+  return sent;
+}
 
-  EXPECT_THAT(message_of([&] { job.s3.upload(file, kObject); }), HasSubstr("larger than 5 GiB"));
+const std::string kBegun = "<R><UploadId>i/d</UploadId></R>";
+
+TEST(S3Client, UploadsALargeFileInParts) {
+  S3Case job{.client = ScriptedClient({answer(200, kBegun), part("\"a\""), answer(503),
+                                       part("\"b\""), answer(200, "<R><ETag>c</ETag></R>")}),
+             .options = {.part_bytes = 4}};
+  write_file(job.folder.path() / "file", "content");
+
+  job.s3.upload(job.folder.path() / "file", kObject);
+
+  std::vector<std::string> sent;
+  for (const HttpRequest& request : job.client.requests) {
+    sent.push_back(request.method + request.url.substr(request.url.find('?')));
+  }
+  EXPECT_THAT(sent, ElementsAre("POST?uploads=", "PUT?partNumber=1&uploadId=i%2Fd",
+                                "PUT?partNumber=2&uploadId=i%2Fd",
+                                "PUT?partNumber=2&uploadId=i%2Fd", "POST?uploadId=i%2Fd"));
+  EXPECT_EQ(job.client.requests[1].from_offset, 0);
+  EXPECT_EQ(job.client.requests[2].from_offset, 4);
+  EXPECT_EQ(job.client.requests[2].from_bytes, 4);
+  EXPECT_EQ(job.client.requests[4].body,
+            "<CompleteMultipartUpload>"
+            "<Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag></Part>"
+            "<Part><PartNumber>2</PartNumber><ETag>\"b\"</ETag></Part>"
+            "</CompleteMultipartUpload>");
+}
+
+TEST(S3Client, AnUploadInPartsThatFailsIsTakenBack) {
+  const auto failing = [](std::deque<std::variant<HttpResponse, std::string>> answers) {
+    S3Case job{.client = ScriptedClient(std::move(answers)), .options = {.part_bytes = 4}};
+    write_file(job.folder.path() / "file", "content");
+    const std::string error =
+        message_of([&] { job.s3.upload(job.folder.path() / "file", kObject); });
+    EXPECT_EQ(job.client.requests.back().method, "DELETE");
+    EXPECT_TRUE(job.client.requests.back().url.ends_with("?uploadId=i%2Fd"));
+    return error;
+  };
+  const HttpResponse refused = answer(403, "<Error><Code>AccessDenied</Code></Error>");
+  // S3 says so in an answer that has begun well.
+  const HttpResponse late = answer(200, "<Error><Code>InternalError</Code></Error>");
+
+  EXPECT_THAT(failing({answer(200, kBegun), part("a"), refused, answer(204)}),
+              HasSubstr("HTTP status 403 AccessDenied"));
+  EXPECT_THAT(failing({answer(200, kBegun), part("a"), part("b"), late, answer(204)}),
+              HasSubstr("its parts were not put together: InternalError"));
+  EXPECT_THAT(failing({answer(200, kBegun), part("a"), refused, answer(404)}),
+              HasSubstr("HTTP status 403 AccessDenied"));
+}
+
+TEST(S3Client, ListsKeysOverSeveralAnswers) {
+  S3Case job{.client = ScriptedClient(
+                 {answer(200, "<L><IsTruncated>true</IsTruncated><Contents><Key>p/a&amp;b&#x21;"
+                              "</Key></Contents><Contents><Key>p/c</Key></Contents>"
+                              "<NextContinuationToken>n&lt;/1</NextContinuationToken></L>"),
+                  answer(200, "<L><IsTruncated>false</IsTruncated>"
+                              "<Contents><Key>p/d</Key></Contents></L>")})};
+
+  EXPECT_THAT(job.s3.list({.bucket = "b", .key = "p/"}), ElementsAre("p/a&b!", "p/c", "p/d"));
+
+  const std::string base = "https://b.s3.us-east-1.amazonaws.com/?";
+  EXPECT_EQ(job.client.requests[0].url, base + "list-type=2&max-keys=250&prefix=p%2F");
+  EXPECT_EQ(job.client.requests[1].url,
+            base + "continuation-token=n%3C%2F1&list-type=2&max-keys=250&prefix=p%2F");
+}
+
+TEST(S3Client, RemovesAnObject) {
+  S3Case job{.client = ScriptedClient({answer(204)})};
+
+  job.s3.remove(kObject);
+
+  EXPECT_EQ(job.client.requests[0].method, "DELETE");
+  EXPECT_EQ(job.client.requests[0].url, "https://b.s3.us-east-1.amazonaws.com/k");
+}
+
+TEST(S3Client, AnObjectThatIsNotThereIsAnErrorOfItsOwn) {
+  const auto download = [](const std::string& code) {
+    S3Case job{.client = ScriptedClient({answer(404, "<Error><Code>" + code + "</Code></Error>")}),
+               .options = {.fetches_archives = false}};
+    job.s3.download(kObject, job.folder.path() / "file");
+  };
+
+  EXPECT_THROW(download("NoSuchKey"), NoSuchObject);
+  EXPECT_THAT([&] { download("NoSuchBucket"); },
+              ::testing::ThrowsMessage<smp::ConfigError>(HasSubstr("check bucket, key and region")));
 }
 
 TEST(XmlText, IsWhatStandsBetween) {
