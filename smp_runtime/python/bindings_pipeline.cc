@@ -297,16 +297,20 @@ void bind_pipeline(py::module_& module) {
       .def_readonly("taken", &ActivationStore::Stats::taken)
       .def_readonly("waits", &ActivationStore::Stats::waits)
       .def_readonly("fast_bytes", &ActivationStore::Stats::fast_bytes)
+      .def_readonly("fast", &ActivationStore::Stats::fast)
+      .def_readonly("highest_fast", &ActivationStore::Stats::highest_fast)
       .def_readonly("slow_bytes", &ActivationStore::Stats::slow_bytes)
       .def_readonly("arena_bytes", &ActivationStore::Stats::arena_bytes);
   py::class_<ActivationStore>(module, "ActivationStore",
                               "Keeps activations in a slower memory until their backward;\n"
                               "pipeline/engine/activation_store.h.")
-      .def(py::init([](int64_t horizon, int64_t bytes_per_second) {
-             return std::make_unique<ActivationStore>(ActivationStore::Options{
-                 .horizon = horizon, .bytes_per_second = bytes_per_second});
+      .def(py::init([](int64_t horizon, int64_t bytes_per_second, int64_t most_fast) {
+             return std::make_unique<ActivationStore>(
+                 ActivationStore::Options{.horizon = horizon,
+                                          .most_fast = most_fast,
+                                          .bytes_per_second = bytes_per_second});
            }),
-           py::arg("horizon"), py::arg("bytes_per_second") = 0)
+           py::arg("horizon"), py::arg("bytes_per_second") = 0, py::arg("most_fast") = 0)
       .def(
           "put",
           [](ActivationStore& store, const at::Tensor& tensor, int64_t microbatch) {

@@ -59,6 +59,28 @@ def test_memory_of_the_gpu_is_free_while_tensors_are_away(gpu: torch.device) -> 
     assert bool((handles[7].take() == 7).all())
 
 
+def test_a_host_that_is_ahead_has_no_more_on_the_gpu_than_it_may(gpu: torch.device) -> None:
+    store = _runtime.ActivationStore(horizon=1, most_fast=2)
+    for number in range(8):  # pinned memory, which takes long to make
+        store.put(numbered(gpu, number), 0)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+
+    for round_number in range(3):
+        handles = []
+        for number in range(8):
+            torch.cuda._sleep(BUSY // 10)
+            handles.append(store.put(numbered(gpu, number), round_number))
+        for number in reversed(range(8)):
+            torch.cuda._sleep(BUSY // 10)
+            assert handles[number].take().shape == (ELEMENTS,)
+
+    # The two, and one that is made while they are there.
+    assert torch.cuda.max_memory_allocated() <= before + 3 * BYTES
+    assert store.stats().highest_fast == 2
+
+
 def test_what_is_changed_while_it_leaves_is_refused(gpu: torch.device) -> None:
     store = _runtime.ActivationStore(horizon=1)
     tensor = numbered(gpu, 1)

@@ -65,12 +65,13 @@ ActivationArena::EntryPtr ActivationArena::put(const at::Tensor& tensor, std::in
   entry->bytes = bytes_of(tensor);
   entry->version = tensor._version();
   entry->counter = tensor.unsafeGetTensorImpl()->version_counter();
-  const std::lock_guard lock(mutex_);
+  entry->by_streams = tensor.is_cuda() || options_.by_streams;
+  std::unique_lock lock(mutex_);
+  if (options_.most_fast > 0) make_room(lock, tensor);
   ++stats_.put;
   by_microbatch_[microbatch].push_back(entry);
-  entry->by_streams = tensor.is_cuda() || options_.by_streams;
   if (entry->by_streams) {
-    send_away(*entry, tensor);
+    send_away(entry, tensor);
     return entry;
   }
   note_fast(entry->bytes);
@@ -83,21 +84,21 @@ at::Tensor ActivationArena::take(const EntryPtr& entry) {
   std::unique_lock lock(mutex_);
   SMP_CHECK(entry->place != Place::kGone, "an activation was taken twice");
   const bool by_streams = entry->by_streams;
-  if (by_streams) want(entry);  // before what is only fetched ahead
+  const bool is_away = entry->place == Place::kSlow || entry->place == Place::kComing;
+  if (by_streams || is_away) want(entry);
+  if (!coming_.empty() && coming_.back() == entry) {  // before what is only fetched ahead
+    coming_.pop_back();
+    coming_.push_front(entry);
+  }
   fetch_ahead(entry);
   if (by_streams) {
     const c10::Stream stream = cuda::current_stream(entry->options.device());
     if (!entry->copied.query()) ++stats_.waits;
     entry->copied.block(stream);
     cuda::note_use(entry->fast, stream);
-  } else if (entry->place == Place::kSlow || entry->place == Place::kComing) {
-    want(entry);
-    if (!coming_.empty() && coming_.back() == entry) {  // before what is only fetched ahead
-      coming_.pop_back();
-      coming_.push_front(entry);
-    }
+  } else if (is_away) {
     // No deadline: the helper thread only copies, and a copy ends.
-    arrived_.wait(lock, [&] { return entry->place == Place::kFast; });
+    moved_.wait(lock, [&] { return entry->place == Place::kFast; });
     ++stats_.waits;
   }
   at::Tensor tensor = std::move(entry->fast);
@@ -122,6 +123,10 @@ void ActivationArena::forget(const EntryPtr& entry) {
   const Place place = entry->place;
   if (place == Place::kFast || place == Place::kLeaving) note_fast(-entry->bytes);
   remove(entry);  // a copy under way finds it gone and gives its memory back
+  if (entry->by_streams && entry->wanted && entry->fast.defined()) {
+    // Its memory may belong to the stream that computes, and a copy still write there.
+    cuda::note_use(entry->fast, streams(entry->options.device()).back);
+  }
   entry->fast.reset();
   if (place == Place::kFast || place == Place::kSlow) give_back(*entry);
 }
@@ -142,8 +147,11 @@ at::Tensor ActivationArena::slow_view(const Entry& entry) const {
       .as_strided(entry.sizes, entry.strides);
 }
 
-/// The allocator keeps the tensor's memory until the copy is done, whoever frees it.
-void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
+/// The allocator keeps the tensor's memory until the copy is done, whoever frees it. It learns so
+/// late, though, from a host that is ahead of its GPU: with most_fast the tensor is held until the
+/// stream that computes waits for the copy, and its memory is free for what comes behind then.
+void ActivationArena::send_away(const EntryPtr& kept, const at::Tensor& tensor) {
+  Entry& entry = *kept;
   const at::NoGradGuard no_grad;
   const c10::Stream stream = streams(tensor.device()).away;
   FreeBlock block = new_pinned_block(entry.bytes, tensor.is_cuda());
@@ -154,30 +162,70 @@ void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
     const c10::StreamGuard guard(stream);
     slow_view(entry).copy_(tensor, /*non_blocking=*/true);
   }
-  cuda::note_use(tensor, stream);
   entry.copied = cuda::StreamEvent(stream);
+  stats_.slow_bytes += entry.bytes;
+  if (options_.most_fast > 0) {
+    note_fast(entry.bytes);
+    kept_.push_back(kept);
+    return;
+  }
+  cuda::note_use(tensor, stream);
   entry.fast.reset();
   entry.place = Place::kSlow;
-  stats_.slow_bytes += entry.bytes;
 }
 
 void ActivationArena::send_back(Entry& entry) {
   const at::NoGradGuard no_grad;
   const c10::Stream stream = streams(entry.options.device()).back;
   entry.copied.block(stream);
+  if (options_.most_fast > 0) {  // memory that was let go of comes back to the stream that computes
+    entry.fast = new_fast(entry);
+    cuda::StreamEvent::record(entry.options.device()).block(stream);
+  }
   const c10::StreamGuard guard(stream);
-  entry.fast = new_fast(entry);
+  if (!entry.fast.defined()) entry.fast = new_fast(entry);
   entry.fast.copy_(slow_view(entry), /*non_blocking=*/true);
   entry.copied = cuda::StreamEvent(stream);
   entry.place = Place::kFast;
   note_fast(entry.bytes);
 }
 
+/// Until one more activation may be in fast memory. What is wanted there stays: with nothing on its
+/// way out there is nothing to wait for.
+void ActivationArena::make_room(std::unique_lock<std::mutex>& lock, const at::Tensor& tensor) {
+  if (tensor.is_cuda() || options_.by_streams) {
+    const c10::Stream stream = cuda::current_stream(tensor.device());
+    while (!has_room() && !kept_.empty()) let_go_of_oldest(stream);
+    return;
+  }
+  // No deadline: the helper thread only copies, and a copy ends.
+  moved_.wait(lock, [&] { return has_room() || (leaving_.empty() && !is_leaving_); });
+}
+
+void ActivationArena::let_go_of_oldest(const c10::Stream& stream) {
+  const EntryPtr entry = std::move(kept_.front());
+  kept_.pop_front();
+  if (entry->place != Place::kFast || entry->wanted) return;
+  entry->copied.block(stream);
+  entry->fast.reset();
+  entry->place = Place::kSlow;
+  note_fast(-entry->bytes);
+}
+
+bool ActivationArena::has_room() const {
+  const auto due = static_cast<std::int64_t>(coming_.size());
+  return options_.most_fast <= 0 || stats_.fast + due < options_.most_fast;
+}
+
 /// Wants what will be taken next.
 void ActivationArena::fetch_ahead(const EntryPtr& taken) {
   std::int64_t left = options_.horizon;
   const auto from_end = [&](const std::vector<EntryPtr>& entries, std::size_t end) {
-    for (; end > 0 && left > 0; --end, --left) want(entries[end - 1]);
+    for (; end > 0 && left > 0; --end, --left) {
+      const EntryPtr& entry = entries[end - 1];
+      if (entry->place == Place::kSlow && !entry->wanted && !has_room()) return;
+      want(entry);
+    }
   };
   const auto own = by_microbatch_.find(taken->microbatch);
   const auto place = std::find(own->second.begin(), own->second.end(), taken);
@@ -191,8 +239,9 @@ void ActivationArena::fetch_ahead(const EntryPtr& taken) {
 
 void ActivationArena::want(const EntryPtr& entry) {
   if (std::exchange(entry->wanted, true)) return;
-  if (entry->by_streams) return send_back(*entry);
-  if (entry->place == Place::kSlow) {
+  if (entry->by_streams) {
+    if (entry->place == Place::kSlow) send_back(*entry);
+  } else if (entry->place == Place::kSlow) {
     coming_.push_back(entry);
     work_.notify_one();
   }
@@ -250,9 +299,15 @@ void ActivationArena::remove(const EntryPtr& entry) {
   const auto own = by_microbatch_.find(entry->microbatch);
   std::erase(own->second, entry);
   if (own->second.empty()) by_microbatch_.erase(own);
+  std::erase(kept_, entry);
 }
 
-void ActivationArena::note_fast(std::int64_t bytes) { stats_.fast_bytes += bytes; }
+/// Of one activation, that comes or, below zero, goes.
+void ActivationArena::note_fast(std::int64_t bytes) {
+  stats_.fast_bytes += bytes;
+  stats_.fast += bytes < 0 ? -1 : 1;
+  stats_.highest_fast = std::max(stats_.highest_fast, stats_.fast);
+}
 
 // --- Helper thread ---
 
@@ -269,8 +324,11 @@ void ActivationArena::run() {
     if (back) {
       copy_back(lock, entry);
     } else {
+      is_leaving_ = true;
       copy_away(lock, entry);
+      is_leaving_ = false;
     }
+    moved_.notify_all();
   }
 }
 
@@ -318,7 +376,6 @@ void ActivationArena::copy_back(std::unique_lock<std::mutex>& lock, const EntryP
   }
   entry->fast = std::move(fast);
   entry->place = Place::kFast;
-  arrived_.notify_all();
 }
 
 void ActivationArena::copy(void* to, const void* from, std::int64_t bytes) const {

@@ -78,9 +78,12 @@ class ActivationArena {
   void give_back(Entry& entry);
   void remove(const EntryPtr& entry);
   CopyStreams& streams(const at::Device& device);
-  void send_away(Entry& entry, const at::Tensor& tensor);
+  void send_away(const EntryPtr& entry, const at::Tensor& tensor);
   void send_back(Entry& entry);
   at::Tensor slow_view(const Entry& entry) const;
+  void make_room(std::unique_lock<std::mutex>& lock, const at::Tensor& tensor);
+  void let_go_of_oldest(const c10::Stream& stream);
+  [[nodiscard]] bool has_room() const;
   void fetch_ahead(const EntryPtr& taken);
   void want(const EntryPtr& entry);
   void copy_away(std::unique_lock<std::mutex>& lock, const EntryPtr& entry);
@@ -91,9 +94,11 @@ class ActivationArena {
   const ActivationStore::Options options_;
   mutable std::mutex mutex_;  ///< guards all below and all entries
   std::condition_variable work_;
-  std::condition_variable arrived_;
+  std::condition_variable moved_;  ///< the helper thread has copied one, or need not
   std::deque<EntryPtr> leaving_;
   std::deque<EntryPtr> coming_;
+  std::deque<EntryPtr> kept_;  ///< by streams, with most_fast: on their way and still held
+  bool is_leaving_ = false;    ///< the helper thread copies one away
   std::map<std::int64_t, std::vector<EntryPtr>> by_microbatch_;  ///< in the order they were put
   std::multimap<std::int64_t, FreeBlock> free_blocks_;           ///< by size
   std::map<int, CopyStreams> streams_;                           ///< by number of the GPU

@@ -27,6 +27,10 @@ class ActivationStore {
   struct Options {
     /// Number of activations that are fetched ahead of the one that is taken.
     std::int64_t horizon = 4;
+    /// Number of activations in fast memory at once, where they are taken last put first; 0: any.
+    /// put() waits for those before to leave (with a GPU its stream does), and fewer are fetched
+    /// ahead where there is no room.
+    std::int64_t most_fast = 0;
     /// Speed of the copies, to stand in for a slower link; 0: as fast as they go.
     std::int64_t bytes_per_second = 0;
     /// Copy tensors of the CPU as those of a GPU are, by streams and not by the helper: for tests
@@ -40,6 +44,8 @@ class ActivationStore {
     std::int64_t taken = 0;
     std::int64_t waits = 0;        ///< takes for which a copy was not done yet
     std::int64_t fast_bytes = 0;   ///< now in fast memory: fetched, or (CPU) not copied away yet
+    std::int64_t fast = 0;         ///< the same in activations
+    std::int64_t highest_fast = 0; ///< the highest that `fast` has been
     std::int64_t coming = 0;       ///< now due to be in fast memory, and not there whole
     std::int64_t slow_bytes = 0;   ///< now in the arena
     std::int64_t arena_bytes = 0;  ///< size of the arena, whether used or not

@@ -228,6 +228,51 @@ TEST(ActivationStoreByStreams, KeepsStridesAndTypes) {
   EXPECT_NE(back.data_ptr(), tensor.data_ptr());
 }
 
+TEST(ActivationStore, NeverHasMoreInFastMemoryThanItMay) {
+  for (const bool by_streams : {false, true}) {
+    for (const int64_t most : {1, 2, 3}) {
+      ActivationStore store({.horizon = most - 1, .most_fast = most, .by_streams = by_streams});
+      for (int round = 0; round < 3; ++round) {
+        Handles handles;
+        for (int i = 0; i < 8; ++i) handles.push_back(store.put(filled(i), round));
+        for (int i = 7; i >= 0; --i) expect_value(handles[i]->take(), i);
+      }
+
+      EXPECT_LE(store.stats().highest_fast, most) << "by streams: " << by_streams;
+      EXPECT_GT(store.stats().highest_fast, 0);
+      EXPECT_EQ(store.stats().fast, 0);
+      EXPECT_EQ(store.stats().slow_bytes, 0);
+    }
+  }
+}
+
+TEST(ActivationStore, WaitsForNoRoomThatWhatIsWantedHas) {
+  for (const bool by_streams : {false, true}) {
+    ActivationStore store({.horizon = 1, .most_fast = 2, .by_streams = by_streams});
+    Handles handles;
+    for (int i = 0; i < 4; ++i) handles.push_back(store.put(filled(i), 0));
+    for (const int index : {3, 0}) expect_value(handles[index]->take(), index);  // 2 is wanted
+
+    for (int i = 4; i < 8; ++i) handles.push_back(store.put(filled(i), 1));
+
+    for (const int index : {7, 6, 5, 4, 2, 1}) expect_value(handles[index]->take(), index);
+  }
+}
+
+TEST(ActivationStore, LeavesRoomWhereNobodyTook) {
+  for (const bool by_streams : {false, true}) {
+    ActivationStore store({.horizon = 1, .most_fast = 2, .by_streams = by_streams});
+    for (int round = 0; round < 3; ++round) {
+      Handles handles;
+      for (int i = 0; i < 4; ++i) handles.push_back(store.put(filled(i), 0));
+      expect_value(handles[3]->take(), 3);  // and one is fetched, which is forgotten
+    }
+
+    while (store.stats().slow_bytes + store.stats().fast_bytes > 0) std::this_thread::yield();
+    EXPECT_EQ(store.stats().fast, 0);
+  }
+}
+
 TEST(ActivationStore, OutlivesNoHandle) {
   std::shared_ptr<ActivationStore::Handle> handle;
   {
