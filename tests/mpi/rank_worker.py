@@ -27,7 +27,9 @@ def main() -> None:
             smp.init(config)
             module, function = job.split(":")
             result = getattr(importlib.import_module(module), function)(*args, **kwargs)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # torch's CheckpointException is no Exception
             error = traceback.format_exc()
         smp.shutdown()
         # Not send(): it would share tensors by file descriptor, which needs this process to stay.

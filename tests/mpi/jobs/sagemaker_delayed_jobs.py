@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of tests/mpi/test_sagemaker_training.py with models that are created without storage."""
+"""Jobs of tests/mpi/test_sagemaker*.py with models of Transformers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import init_empty_weights
 from sagemaker_jobs import FSDP, script
 from smdistributed.sagemaker.delayed_param import DelayedParamIniter
 from torch import nn
-from torch.distributed.fsdp import ShardingStrategy
+from torch.distributed.fsdp import FullStateDictConfig, ShardingStrategy, StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
@@ -92,3 +94,26 @@ def delayed_without_values() -> None:
         initer = DelayedParamIniter(model)
         with initer.validate_params_and_buffers_inited():
             FSDP(model, param_init_fn=initer.get_param_init_fn())
+
+
+def saved_whole(kind: str, folder: str) -> dict[str, torch.Tensor]:
+    """A folder for `from_pretrained`, of a model after a step; its values, on rank 0."""
+    with script({"hybrid_shard_degree": 2}):
+        torch.manual_seed(11)
+        model = FSDP(
+            AutoModelForCausalLM.from_config(CONFIGS[kind]),
+            auto_wrap_policy=ModuleWrapPolicy({LAYERS[kind]}),
+            use_orig_params=True,
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        tokens = torch.randint(64, (2, 8), generator=torch.Generator().manual_seed(1))
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        options = FullStateDictConfig(rank0_only=True, offload_to_cpu=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, options):
+            values = model.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(values, Path(folder) / "pytorch_model.bin")
+            CONFIGS[kind].save_pretrained(folder)
+        dist.barrier()
+        return dict(values)

@@ -3,6 +3,7 @@
 imported. Until ``init`` they only take the arguments that plain PyTorch does not know."""
 
 from smdistributed.sagemaker._patches import (
+    activation_offloading,
     construction,
     coordinators,
     empty_shards,
@@ -14,6 +15,7 @@ from smdistributed.sagemaker._patches import (
 
 def install() -> None:
     """Once a process: the module of this package is imported once."""
+    activation_offloading.install()
     construction.install()
     coordinators.install()
     empty_shards.install()

@@ -22,6 +22,7 @@ from torch.distributed.fsdp._shard_utils import _create_chunk_sharded_tensor
 from torch.distributed.tensor import DTensor
 
 from smdistributed.sagemaker._patches.coordinators import plain_load
+from smdistributed.sagemaker._patches.empty_shards import device_of
 
 plain_load_optimizer = optimizer_module.load_sharded_optimizer_state_dict
 
@@ -58,7 +59,7 @@ def load_sharded_optimizer_state_dict(
         if isinstance(stored, BytesStorageMetadata):
             state[name] = None
             continue
-        whole = torch.empty(stored.size, dtype=stored.properties.dtype, device=_device(group))
+        whole = torch.empty(stored.size, dtype=stored.properties.dtype, device=device_of(group))
         state[name] = whole if stored.size.numel() == 1 else _sharded(whole, group)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch prefers dcp.load
@@ -69,11 +70,6 @@ def load_sharded_optimizer_state_dict(
 def _sharded(whole: torch.Tensor, group: dist.ProcessGroup) -> ShardedTensor:
     gpus = max(1, torch.cuda.device_count())
     return _create_chunk_sharded_tensor(whole, group.rank(), group.size(), gpus, group)
-
-
-def _device(group: dist.ProcessGroup) -> torch.device:
-    kind = dist.distributed_c10d._get_pg_default_device(group)
-    return torch.device("cuda", torch.cuda.current_device()) if kind.type == "cuda" else kind
 
 
 def _group_of(values: Mapping[str, Any]) -> dist.ProcessGroup | None:
