@@ -13,8 +13,6 @@ import smdistributed.sagemaker as tsm
 import torch
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.sagemaker.checkpoint.utils import SORT_BY_LAST_INT, limit_num_subdirs
-from smdistributed.sagemaker.distributed.checkpoint import state_dict_saver
-from smdistributed.sagemaker.distributed.checkpoint.filesystem import DistributedFileSystemReader
 from smdistributed.sagemaker.distributed.checkpoint.state_dict_utils import init_optim_state
 from smdistributed.sagemaker.logger import get_logger
 from smdistributed.sagemaker.nn.attn import FlashGroupedQueryAttention, FlashSelfAttention
@@ -104,13 +102,6 @@ def test_full_state_dicts_take_the_argument_of_amazons_pytorch() -> None:
 
     assert config.rank0_only
     assert config.translate_on_save  # type: ignore[attr-defined]
-
-
-def test_addresses_in_s3_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="s3://bucket/one"):
-        state_dict_saver.save({}, checkpoint_id="s3://bucket/one")
-    with pytest.raises(NotImplementedError, match="s3:/bucket/one"):
-        DistributedFileSystemReader(Path("s3://bucket/one"))
 
 
 def test_the_newest_folders_are_kept(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from smdistributed.modelparallel.torch._checkpoint.whole_parts import (
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp, Parts, checkpoints_below
 from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA
-from smdistributed.modelparallel.torch._files.dcp_storage import readable
+from smdistributed.modelparallel.torch._files.dcp_places import readable
 from smdistributed.modelparallel.torch._files.disk import explained
 from smdistributed.modelparallel.torch._files.safetensors_file import (
     SafetensorsWriter,

@@ -15,7 +15,7 @@ import torch
 from smdistributed.modelparallel.torch._checkpoint.dcp_content import GROUPS, STATE, same
 from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp
 from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
-from smdistributed.modelparallel.torch._files.dcp_storage import readable
+from smdistributed.modelparallel.torch._files.dcp_places import readable
 from smdistributed.modelparallel.torch._files.verification import problems_of
 from smdistributed.modelparallel.torch._state.lazy_values import LazyValues
 from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates

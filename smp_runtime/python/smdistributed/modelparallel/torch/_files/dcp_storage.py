@@ -6,11 +6,11 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import EnumMeta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 import torch
@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.filesystem import (
     FileSystem,
     FileSystemReader,
     FileSystemWriter,
+    _StoragePrefix,
 )
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
@@ -27,13 +28,14 @@ from torch.futures import Future
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._files.dcp_folder import METADATA
+from smdistributed.modelparallel.torch._files.dcp_places import FolderPlace, Place, readable
 from smdistributed.modelparallel.torch._files.digests import (
     DIGESTS,
+    Digests,
     compare,
     read_digests,
     write_digests,
 )
-from smdistributed.modelparallel.torch._files.disk import explained, sync
 from smdistributed.modelparallel.torch._files.torch_file import BadFile
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -64,24 +66,30 @@ class StorageWriter(FileSystemWriter):
 
     def __init__(self, path: str | os.PathLike[str], *args: Any, **options: Any) -> None:
         super().__init__(path, *args, **{**options, "sync_files": False})  # commits flush
-        self._target = Path(path)
-        self.path = _staging(self._target)
         self._files = _AtomicFiles()
         self.fs = self._files
         self._count = 0  # of new_file()
+        self._go_to(path)
+
+    def place_of(self, path: str | os.PathLike[str]) -> Place:
+        """Where checkpoints of that name are."""
+        return FolderPlace(Path(path))
+
+    def _go_to(self, path: str | os.PathLike[str]) -> None:
+        self._place = self.place_of(path)
+        self.path = self._place.staging
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(checkpoint_id)
+        super().reset()
         if checkpoint_id:
-            self._target = Path(checkpoint_id)
-        self.path = _staging(self._target)
+            self._go_to(checkpoint_id)
 
     @property
     def checkpoint_id(self) -> str | os.PathLike[str]:
-        return self._target
+        return self._place.target
 
     def storage_meta(self) -> StorageMeta | None:
-        return StorageMeta(checkpoint_id=str(self._target), save_id=self.save_id)
+        return StorageMeta(checkpoint_id=str(self._place.target), save_id=self.save_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if not self.use_collectives:
@@ -89,21 +97,20 @@ class StorageWriter(FileSystemWriter):
                 "StorageWriter takes saves of which one rank writes .metadata; got "
                 "use_collectives=False"
             )
-        if (self._target / METADATA).exists() and not self.overwrite:
-            raise SMPCheckpointError(
-                f"there is a checkpoint in {self._target}, and overwrite is False"
-            )
-        with explained(f"cannot write the checkpoint {self._target}"):
-            _refuse_others(self._target)
+        self._place.check()
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        with explained(f"cannot write the checkpoint {self._target}"):
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            _bring_back(self._target)
-            shutil.rmtree(self.path, ignore_errors=True)  # of a save that was killed
-            Path(self.path).mkdir()
-        return super().prepare_global_plan(plans)
+        if not self.overwrite and self._place.exists():
+            raise SMPCheckpointError(
+                f"there is a checkpoint in {self._place.target}, and overwrite is False"
+            )
+        self._place.begin()
+        begin = self._place.prefix
+        return [
+            replace(plan, storage_data=_StoragePrefix(begin + plan.storage_data.prefix))
+            for plan in super().prepare_global_plan(plans)
+        ]
 
     @contextmanager
     def new_file(self) -> Iterator[tuple[str, IO[bytes]]]:
@@ -116,30 +123,28 @@ class StorageWriter(FileSystemWriter):
 
     def give_up(self) -> None:
         """Removes what such a save has written."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._place.give_up()
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        if not Path(self.path).is_dir():
-            raise SMPCheckpointError(
-                f"this rank does not see {self.path}, which the first one has made; StorageWriter "
-                "takes a folder that all hosts share"
-            )
+        self._place.enter(plan.storage_data.prefix.rpartition("__")[0])
         self._files.digests.clear()
         written = super().write_data(plan, planner)
         results = written.wait()
+        digests = self._files.digests
+        self._place.take([str(file.relative_to(self.path)) for file in digests])
         if results:
-            object.__setattr__(results[0], _OF_RESULT, dict(self._files.digests))
+            of_files = {file.name: digest for file, digest in digests.items()}
+            object.__setattr__(results[0], _OF_RESULT, of_files)
         return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
         written = self._files.digests.items()
-        digests = {name: one for name, one in written if name.endswith(DEFAULT_SUFFIX)}
+        digests = {file.name: one for file, one in written if file.name.endswith(DEFAULT_SUFFIX)}
         for one in (one for of_rank in results for one in of_rank):
             digests.update(getattr(one, _OF_RESULT, {}))
-        write_digests(Path(self.path) / DIGESTS, digests)
-        with explained(f"cannot write the checkpoint {self._target}"):
-            _publish(Path(self.path), self._target)
+        write_digests(Path(self.path) / self._place.prefix / DIGESTS, digests)
+        self._place.publish()
 
 
 class StorageReader(FileSystemReader):
@@ -159,10 +164,10 @@ class StorageReader(FileSystemReader):
         self.path = readable(Path(self.path))
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        file = Path(self.path) / METADATA
+        file = self.fs.concat_path(self.path, METADATA)
         try:
-            with file.open("rb") as stream:
-                metadata = _MetadataUnpickler(stream).load()
+            with self.fs.create_stream(file, "rb") as stream:
+                metadata = _MetadataUnpickler(cast(IO[bytes], stream)).load()
         except FileNotFoundError as error:
             raise SMPCheckpointError(f"there is no checkpoint of DCP in {self.path}") from error
         except SMPCheckpointError as error:
@@ -176,27 +181,42 @@ class StorageReader(FileSystemReader):
         return metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        folder = Path(self.path)
         names = {self.storage_data[item.storage_index].relative_path for item in plan.items}
-        try:
-            digests = read_digests(folder / DIGESTS)
-        except BadFile as error:
-            raise SMPCheckpointError(f"{folder / DIGESTS} {error}") from error
-        for name in sorted(names & digests.keys()):
+        self._check(sorted(names))
+        return super().read_data(plan, planner)
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Compares the files with their sums, as far as there are any."""
+        folder = Path(self.path)
+        for name, digest in self.digests_of(names).items():
             try:
-                compare(folder / name, *digests[name])
+                compare(folder / name, *digest)
             except BadFile as error:
                 raise SMPCheckpointError(f"{folder / name} {error}") from error
             except FileNotFoundError as error:
                 raise SMPCheckpointError(f"{folder / name} is missing") from error
-        return super().read_data(plan, planner)
+
+    def digests_of(self, names: Sequence[str]) -> Digests:
+        """Sums of the files, which are beside them, as far as there are any."""
+        found: Digests = {}
+        for folder in sorted({PurePosixPath(name).parent for name in names}):
+            digests = self._read_digests(str(folder / DIGESTS))
+            found |= {str(folder / name): one for name, one in digests.items()}
+        return {name: found[name] for name in names if name in found}
+
+    def _read_digests(self, name: str) -> Digests:
+        file = Path(self.path) / name
+        try:
+            return read_digests(file)
+        except BadFile as error:
+            raise SMPCheckpointError(f"{file} {error}") from error
 
 
 class _AtomicFiles(FileSystem):
     """Files that are there whole or not at all, with the sums of those that were written."""
 
     def __init__(self) -> None:
-        self.digests: dict[str, tuple[int, int]] = {}
+        self.digests: dict[Path, tuple[int, int]] = {}
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
@@ -207,7 +227,7 @@ class _AtomicFiles(FileSystem):
         file = _runtime.AtomicFile(Path(path))
         yield cast(io.IOBase, _Stream(file))
         digest = file.commit()
-        self.digests[digest.name] = digest.bytes, digest.crc32c
+        self.digests[Path(path)] = digest.bytes, digest.crc32c
 
 
 class _Stream(io.RawIOBase):
@@ -261,46 +281,3 @@ _CLASSES = {
     "pathlib": {"PosixPath", "PurePosixPath"},
     "pathlib._local": {"PosixPath", "PurePosixPath"},
 }  # fmt: skip
-
-
-def _refuse_others(target: Path) -> None:
-    """Refuses a folder that has anything besides a checkpoint, which would be gone with it."""
-    if target.exists() and not target.is_dir():
-        raise SMPCheckpointError(f"{target} is a file; expected a folder, or a path for one")
-    for name in sorted(os.listdir(target)) if target.exists() else []:
-        if name not in {METADATA, DIGESTS} and not name.endswith(DEFAULT_SUFFIX):
-            raise SMPCheckpointError(
-                f"{target} has {name}, which is no file of a checkpoint of DCP, and the new one "
-                "takes the place of the whole folder; give a folder of its own"
-            )
-
-
-def _staging(target: Path) -> Path:
-    return target.with_name(f".{target.name}.dcp.writing")
-
-
-def _set_aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old")
-
-
-def readable(target: Path) -> Path:
-    """The checkpoint, also where a save was killed while it took the place of another."""
-    aside = _set_aside(target)
-    return aside if not target.exists() and (aside / METADATA).is_file() else target
-
-
-def _bring_back(target: Path) -> None:
-    aside = _set_aside(target)
-    if target.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-    elif aside.exists():
-        aside.rename(target)
-
-
-def _publish(staging: Path, target: Path) -> None:
-    aside = _set_aside(target)
-    if target.exists():
-        target.rename(aside)
-    staging.rename(target)
-    sync(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)

@@ -20,7 +20,6 @@ from torch.distributed.tensor import DTensor
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.sagemaker._patches.coordinators import plain_load, rank_in_group
 from smdistributed.sagemaker.distributed.checkpoint.filesystem import DistributedFileSystemReader
-from smdistributed.sagemaker.distributed.checkpoint.s3_filesystem import refuse_s3
 
 
 def load(
@@ -40,13 +39,13 @@ def load(
 
     Args:
         state_dict: what to read, by name; other values of the checkpoint are left alone.
-        checkpoint_id: the checkpoint's folder.
+        checkpoint_id: the checkpoint's folder, or ``s3://bucket/prefix``.
         storage_reader: in its place, a reader of DCP.
         planner: of DCP, by default its own.
         process_group: ranks that load; all, by default.
         check_keys_matched: compare the names of all ranks first.
         coordinator_rank: rank of the job, one of the group, that plans.
-        s3_region, s3client_config: without effect, as addresses in S3 are refused.
+        s3_region, s3client_config: as in ``save``.
 
     Raises:
         SMPCheckpointError: the ranks ask for different names.
@@ -64,9 +63,10 @@ def load(
     if storage_reader is None:
         if checkpoint_id is None:
             raise SMPValidationError("a load needs a checkpoint_id or a storage_reader")
-        storage_reader = DistributedFileSystemReader(checkpoint_id)
+        storage_reader = DistributedFileSystemReader(
+            checkpoint_id, s3_region=s3_region, s3client_config=s3client_config
+        )
     elif checkpoint_id is not None:
-        refuse_s3(checkpoint_id)
         storage_reader.reset(checkpoint_id)
     if check_keys_matched and dist.is_initialized():
         _compare_keys(state_dict, process_group)

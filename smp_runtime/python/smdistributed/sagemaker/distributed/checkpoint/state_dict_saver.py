@@ -15,7 +15,6 @@ from torch.distributed.checkpoint.storage import StorageWriter
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.sagemaker.distributed.checkpoint.async_utils import AsyncCallsQueue
 from smdistributed.sagemaker.distributed.checkpoint.filesystem import DistributedFileSystemWriter
-from smdistributed.sagemaker.distributed.checkpoint.s3_filesystem import refuse_s3
 from smdistributed.sagemaker.distributed.checkpoint.save_parts import SaveParts
 
 _queue = AsyncCallsQueue()
@@ -45,7 +44,7 @@ def save(
 
     Args:
         state_dict: values by name; sharded tensors, tensors and anything that can be pickled.
-        checkpoint_id: a folder that all hosts share.
+        checkpoint_id: a folder that all hosts share, or ``s3://bucket/prefix``.
         storage_writer: in its place, a writer of DCP.
         planner: of DCP, by default its own.
         process_group: ranks that save; all, by default.
@@ -54,7 +53,9 @@ def save(
         sharded_strategy: an instance of the one that there is, or None.
         wait_error_handling, force_check_all_plans: without effect: an error of a rank is always
             one of all, and plans are always compared.
-        s3_region, s3client_config: without effect, as addresses in S3 are refused.
+        s3_region: of the bucket; by default what AWS's own variables say.
+        s3client_config: an ``S3ClientConfig`` of s3torchconnector, or a mapping, of which
+            ``part_size``, ``max_attempts`` and ``profile`` count.
 
     Raises:
         CheckpointException: it failed on some rank; what was there before stays.
@@ -65,9 +66,8 @@ def save(
     ...     sorted(os.listdir(f"{folder}/step_1"))
     ['.metadata', '__0_0.distcp', 'smp_digests.json']
     """
-    writer = _writer(checkpoint_id, storage_writer, sharded_strategy)
-    (queue or _queue).finish_those_of(_target(writer))
-    parts = SaveParts(state_dict, writer, planner, process_group, coordinator_rank)
+    writer = _writer(checkpoint_id, storage_writer, sharded_strategy, s3_region, s3client_config)
+    parts = _plan(state_dict, writer, planner, process_group, coordinator_rank, queue or _queue)
     parts.write()
     return parts.finish()
 
@@ -91,12 +91,11 @@ def async_save(
     writes them. The checkpoint is there when ``maybe_finalize_async_calls``, of ``queue`` or of
     this module, has returned the index that this function returns.
     """
-    writer = _writer(checkpoint_id, storage_writer, sharded_strategy)
-    calls, target = queue or _queue, _target(writer)
-    calls.finish_those_of(target)
-    parts = SaveParts(state_dict, writer, planner, process_group, coordinator_rank)
+    writer = _writer(checkpoint_id, storage_writer, sharded_strategy, s3_region, s3client_config)
+    calls = queue or _queue
+    parts = _plan(state_dict, writer, planner, process_group, coordinator_rank, calls)
     parts.write_beside()
-    return calls.add(target, parts)
+    return calls.add(_target(writer), parts)
 
 
 def maybe_finalize_async_calls(
@@ -110,20 +109,35 @@ def _writer(
     checkpoint_id: str | os.PathLike[str] | None,
     writer: StorageWriter | None,
     strategy: PyTorchDistSaveShardedStrategy | None,
+    s3_region: str | None,
+    s3client_config: Any,
 ) -> StorageWriter:
     if strategy is not None and not isinstance(strategy, PyTorchDistSaveShardedStrategy):
         raise SMPValidationError(
             f"sharded_strategy is a {type(strategy).__name__}; expected a "
             "PyTorchDistSaveShardedStrategy or None"
         )
-    if checkpoint_id is not None:
-        refuse_s3(checkpoint_id)
     if writer is None:
         if checkpoint_id is None:
             raise SMPValidationError("a save needs a checkpoint_id or a storage_writer")
-        return DistributedFileSystemWriter(checkpoint_id)
+        return DistributedFileSystemWriter(
+            checkpoint_id, s3_region=s3_region, s3client_config=s3client_config
+        )
     writer.reset(checkpoint_id)
     return writer
+
+
+def _plan(
+    state_dict: Mapping[str, Any],
+    writer: StorageWriter,
+    planner: SavePlanner | None,
+    process_group: dist.ProcessGroup | None,
+    coordinator_rank: int,
+    calls: AsyncCallsQueue,
+) -> SaveParts:
+    """The save, planned by all ranks, when those before it into the same folder are over."""
+    calls.finish_those_of(_target(writer))
+    return SaveParts(state_dict, writer, planner, process_group, coordinator_rank)
 
 
 def _target(writer: StorageWriter) -> str:
