@@ -52,8 +52,8 @@ HttpResponse send_with_retries(HttpClient& client, const HttpRequest& request,
       reason = "HTTP status " + std::to_string(response.status);
     } catch (const NoAnswer& error) {
       if (attempt >= policy.attempts || Clock::now() + pause > last_begin) {
-        throw NoAnswer(fmt::format("after {} attempt{}: {}", attempt,
-                                   attempt == 1 ? "" : "s", error.what()));
+        throw NoAnswer(
+            fmt::format("after {} attempt{}: {}", attempt, attempt == 1 ? "" : "s", error.what()));
       }
       reason = error.what();
     }

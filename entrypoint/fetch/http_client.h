@@ -43,8 +43,8 @@ struct HttpRequest {
   std::filesystem::path from_file;  ///< PUT: what is sent; empty: nothing
   std::int64_t from_offset = 0;     ///< of the first byte of the file that is sent
   std::int64_t from_bytes = std::numeric_limits<std::int64_t>::max();  ///< at most, that are sent
-  std::string body;                 ///< POST: what is sent
-  bool direct = false;              ///< never through a proxy: addresses of this host's own
+  std::string body;                                                    ///< POST: what is sent
+  bool direct = false;  ///< never through a proxy: addresses of this host's own
   std::chrono::milliseconds connect_limit{10'000};
   std::chrono::milliseconds limit{30 * 60 * 1000};  ///< for the whole exchange
 };

@@ -72,8 +72,7 @@ void S3Client::upload_parts(const std::filesystem::path& file, std::int64_t size
   const std::string id = xml_text(begun.body, "UploadId");
   if (id.empty()) throw smp::HostError("{}: S3 named no upload of parts", what);
   const std::string upload = "uploadId=" + encode_query(id);
-  const std::int64_t part =
-      std::max(options_.part_bytes, (size + kMostParts - 1) / kMostParts);
+  const std::int64_t part = std::max(options_.part_bytes, (size + kMostParts - 1) / kMostParts);
   try {
     std::string parts;
     for (std::int64_t number = 1, offset = 0; offset < size; ++number, offset += part) {
@@ -81,12 +80,12 @@ void S3Client::upload_parts(const std::filesystem::path& file, std::int64_t size
                                           fmt::format("partNumber={}&{}", number, upload));
       parts += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", number, tag);
     }
-    const HttpResponse done = exchange(
-        object,
-        {.method = "POST",
-         .headers = {kUnsignedBody, "Content-Type: application/xml"},
-         .body = "<CompleteMultipartUpload>" + parts + "</CompleteMultipartUpload>"},
-        what, upload);
+    const HttpResponse done =
+        exchange(object,
+                 {.method = "POST",
+                  .headers = {kUnsignedBody, "Content-Type: application/xml"},
+                  .body = "<CompleteMultipartUpload>" + parts + "</CompleteMultipartUpload>"},
+                 what, upload);
     // S3 begins to answer with status 200, and may fail after that.
     if (xml_text(done.body, "ETag").empty()) {
       throw smp::HostError("{}: bucket {}, key {}: its parts were not put together: {} {}", what,

@@ -305,10 +305,8 @@ void bind_pipeline(py::module_& module) {
                               "Keeps activations in a slower memory until their backward;\n"
                               "pipeline/engine/activation_store.h.")
       .def(py::init([](int64_t horizon, int64_t bytes_per_second, int64_t most_fast) {
-             return std::make_unique<ActivationStore>(
-                 ActivationStore::Options{.horizon = horizon,
-                                          .most_fast = most_fast,
-                                          .bytes_per_second = bytes_per_second});
+             return std::make_unique<ActivationStore>(ActivationStore::Options{
+                 .horizon = horizon, .most_fast = most_fast, .bytes_per_second = bytes_per_second});
            }),
            py::arg("horizon"), py::arg("bytes_per_second") = 0, py::arg("most_fast") = 0)
       .def(

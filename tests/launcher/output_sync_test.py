@@ -60,7 +60,9 @@ os._exit(0)
 
 
 def test_s3_checks_the_signature_of_an_upload(folder, run, store):
-    content = "open(f'{out}/large', 'wb').write(bytes(2_000_000)); open(f'{out}/a b+', 'w').write('b')"
+    content = (
+        "open(f'{out}/large', 'wb').write(bytes(2_000_000)); open(f'{out}/a b+', 'w').write('b')"
+    )
     tree = syncing_tree(folder, content, f"s3://{BUCKET}/signed")
 
     with store.checking_signatures() as keys:

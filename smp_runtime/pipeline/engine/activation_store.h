@@ -42,13 +42,13 @@ class ActivationStore {
   struct Stats {
     std::int64_t put = 0;
     std::int64_t taken = 0;
-    std::int64_t waits = 0;        ///< takes for which a copy was not done yet
-    std::int64_t fast_bytes = 0;   ///< now in fast memory: fetched, or (CPU) not copied away yet
-    std::int64_t fast = 0;         ///< the same in activations
-    std::int64_t highest_fast = 0; ///< the highest that `fast` has been
-    std::int64_t coming = 0;       ///< now due to be in fast memory, and not there whole
-    std::int64_t slow_bytes = 0;   ///< now in the arena
-    std::int64_t arena_bytes = 0;  ///< size of the arena, whether used or not
+    std::int64_t waits = 0;         ///< takes for which a copy was not done yet
+    std::int64_t fast_bytes = 0;    ///< now in fast memory: fetched, or (CPU) not copied away yet
+    std::int64_t fast = 0;          ///< the same in activations
+    std::int64_t highest_fast = 0;  ///< the highest that `fast` has been
+    std::int64_t coming = 0;        ///< now due to be in fast memory, and not there whole
+    std::int64_t slow_bytes = 0;    ///< now in the arena
+    std::int64_t arena_bytes = 0;   ///< size of the arena, whether used or not
   };
 
   /// One stored tensor. Its end forgets the tensor if nobody took it.

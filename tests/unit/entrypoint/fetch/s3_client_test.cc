@@ -182,11 +182,13 @@ TEST(S3Client, AnUploadInPartsThatFailsIsTakenBack) {
 
 TEST(S3Client, ListsKeysOverSeveralAnswers) {
   S3Case job{.client = ScriptedClient(
-                 {answer(200, "<L><IsTruncated>true</IsTruncated><Contents><Key>p/a&amp;b&#x21;"
-                              "</Key></Contents><Contents><Key>p/c</Key></Contents>"
-                              "<NextContinuationToken>n&lt;/1</NextContinuationToken></L>"),
-                  answer(200, "<L><IsTruncated>false</IsTruncated>"
-                              "<Contents><Key>p/d</Key></Contents></L>")})};
+                 {answer(200,
+                         "<L><IsTruncated>true</IsTruncated><Contents><Key>p/a&amp;b&#x21;"
+                         "</Key></Contents><Contents><Key>p/c</Key></Contents>"
+                         "<NextContinuationToken>n&lt;/1</NextContinuationToken></L>"),
+                  answer(200,
+                         "<L><IsTruncated>false</IsTruncated>"
+                         "<Contents><Key>p/d</Key></Contents></L>")})};
 
   EXPECT_THAT(job.s3.list({.bucket = "b", .key = "p/"}), ElementsAre("p/a&b!", "p/c", "p/d"));
 
@@ -213,8 +215,8 @@ TEST(S3Client, AnObjectThatIsNotThereIsAnErrorOfItsOwn) {
   };
 
   EXPECT_THROW(download("NoSuchKey"), NoSuchObject);
-  EXPECT_THAT([&] { download("NoSuchBucket"); },
-              ::testing::ThrowsMessage<smp::ConfigError>(HasSubstr("check bucket, key and region")));
+  EXPECT_THAT([&] { download("NoSuchBucket"); }, ::testing::ThrowsMessage<smp::ConfigError>(
+                                                     HasSubstr("check bucket, key and region")));
 }
 
 TEST(XmlText, IsWhatStandsBetween) {

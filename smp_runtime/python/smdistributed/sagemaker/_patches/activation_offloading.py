@@ -26,8 +26,8 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPUnsupportedError
 from smdistributed.sagemaker.state_handler import state
 
-_offload = OffloadWrapper.forward
-_checkpoint = CheckpointWrapper.forward
+_offload: Any = OffloadWrapper.forward
+_checkpoint: Any = CheckpointWrapper.forward
 _checked: weakref.WeakSet[OffloadWrapper] = weakref.WeakSet()
 _stores: dict[int, _runtime.ActivationStore] = {}  # by horizon
 _pass: ContextVar[_Pass | None] = ContextVar("forward of an offload_wrapper", default=None)

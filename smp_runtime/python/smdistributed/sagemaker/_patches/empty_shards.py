@@ -21,7 +21,7 @@ _set_up = DefaultLoadPlanner.set_up_planner
 
 def install() -> None:
     DefaultLoadPlanner.set_up_planner = _with_empty_shards  # type: ignore[method-assign]
-    _sharded_op_impl(torch.Tensor.device.__get__)(_device)  # type: ignore[attr-defined]
+    _sharded_op_impl(torch.Tensor.device.__get__)(_device)
 
 
 def device_of(group: dist.ProcessGroup) -> torch.device:

@@ -70,8 +70,8 @@ class S3FileSystem(FileSystem):
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         with self.create_stream(path, "rb") as old, self.create_stream(new_path, "wb") as new:
-            while chunk := old.read(1 << 24):  # type: ignore[attr-defined]
-                new.write(chunk)  # type: ignore[attr-defined]
+            while chunk := old.read(1 << 24):
+                new.write(chunk)
         self.rm_file(path)
 
     def rm_file(self, path: str | os.PathLike[str]) -> None:
