@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
@@ -18,6 +17,9 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.distributed.checkpoint.utils import _DistWrapper
 
 from smdistributed.sagemaker._patches.coordinators import rank_in_group
+from smdistributed.sagemaker.distributed.checkpoint.staged_data import StagedData, StagingMemory
+
+_memory = StagingMemory()
 
 
 class SaveParts:
@@ -39,6 +41,7 @@ class SaveParts:
         self._results: list[WriteResult] = []
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
+        self._staged: StagedData | None = None
         self._plan = self._plan_together(
             {
                 name: value.state_dict() if isinstance(value, Stateful) else value
@@ -66,8 +69,8 @@ class SaveParts:
 
     def write_beside(self) -> None:
         """Copies the data, and writes the copies in a thread of its own."""
-        staged = _StagedData(self._plan, self._planner)
-        self._thread = threading.Thread(target=self._write, args=(staged,), name="tsm-save")
+        self._staged = StagedData(self._plan, self._planner, _memory)
+        self._thread = threading.Thread(target=self._write, args=(self._staged,), name="tsm-save")
         self._thread.start()
 
     def _write(self, planner: Any) -> None:
@@ -87,6 +90,9 @@ class SaveParts:
         """Waits for the data of all ranks; the checkpoint is there then."""
         if self._thread is not None:
             self._thread.join()
+        if self._staged is not None:
+            self._staged.give_back()
+            self._staged = None
 
         def own_results() -> list[WriteResult]:
             if self._error is not None:
@@ -99,21 +105,3 @@ class SaveParts:
             return self._metadata
 
         return self._ranks.all_reduce("write", own_results, make_checkpoint)
-
-
-class _StagedData:
-    """Copies of what a plan has this rank write; of sharded tensors its own pieces alone."""
-
-    def __init__(self, plan: SavePlan, planner: SavePlanner) -> None:
-        self._data = [_copy(planner.resolve_data(item)) for item in plan.items]
-        self._place = {item.index: place for place, item in enumerate(plan.items)}
-
-    def resolve_data(self, item: Any) -> Any:
-        return self._data[self._place[item.index]]
-
-
-def _copy(data: Any) -> Any:
-    if not isinstance(data, torch.Tensor):
-        return data  # bytes, made of the object just now
-    copied = torch.empty(data.shape, dtype=data.dtype, device="cpu")
-    return copied.copy_(data.detach())
