@@ -64,7 +64,7 @@ def test_a_model_learns_what_one_process_learns(pool, kind, way):
         assert results[0]["distributed"], "nothing is split"
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gptneox"])
 def test_whole_activations_and_prescaled_batches_give_the_same(pool, kind):
     results = pool(2).run("todays_models:train", SPEED, kind)
 

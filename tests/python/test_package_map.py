@@ -117,7 +117,20 @@ def test_every_documented_name_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["bert", "gemma", "gpt2", "gptj", "gptneo", "llama", "mistral", "qwen2", "roberta"]
+    "model",
+    [
+        "bert",
+        "gemma",
+        "gpt2",
+        "gptj",
+        "gptneo",
+        "gptneox",
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "roberta",
+    ],
 )
 @pytest.mark.parametrize(
     "name",

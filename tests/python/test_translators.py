@@ -12,6 +12,7 @@ from smdistributed.modelparallel.torch.nn.huggingface import (
     gpt2,
     gptj,
     gptneo,
+    gptneox,
     llama,
     roberta,
 )
@@ -44,6 +45,19 @@ def _gptneo(kind=transformers.GPTNeoForCausalLM):
             num_heads=3,
             attention_types=[[["global", "local"], 1]],
             window_size=4,
+        )
+    )
+
+
+def _gptneox(kind="ForCausalLM"):
+    return getattr(transformers, f"GPTNeoX{kind}")(
+        transformers.GPTNeoXConfig(
+            vocab_size=23,
+            max_position_embeddings=8,
+            hidden_size=12,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            intermediate_size=20,
         )
     )
 
@@ -96,6 +110,10 @@ _GPT_NEO = (
     gptneo.translate_hf_state_dict_to_smdistributed_gptneo,
     gptneo.translate_state_dict_to_hf_gptneo,
 )
+_GPT_NEOX = (
+    gptneox.translate_hf_state_dict_to_smdistributed_gptneox,
+    gptneox.translate_state_dict_to_hf_gptneox,
+)
 _LLAMA = (
     llama.translate_hf_state_dict_to_smdistributed_llama,
     llama.translate_state_dict_to_hf_llama,
@@ -116,10 +134,13 @@ _MODELS = {
     "gptj without head": (lambda: _gptj(transformers.GPTJModel), _GPTJ),
     "gptneo": (_gptneo, _GPT_NEO),
     "gptneo without head": (lambda: _gptneo(transformers.GPTNeoModel), _GPT_NEO),
+    "gptneox": (_gptneox, _GPT_NEOX),
+    "gptneox without head": (lambda: _gptneox("Model"), _GPT_NEOX),
     "llama": (_llama, _LLAMA),
     "llama without head": (lambda: _llama(kind="Model"), _LLAMA),
     "mistral": (lambda: _llama("Mistral"), _LLAMA),
     "qwen2": (lambda: _llama("Qwen2"), _LLAMA),
+    "qwen3": (lambda: _llama("Qwen3"), _LLAMA),
     "gemma": (lambda: _llama("Gemma"), _LLAMA),
     "bert": (_bert, _BERT),
     "bert without head": (lambda: _bert(transformers.BertModel), _BERT),

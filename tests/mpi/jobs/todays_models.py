@@ -36,6 +36,11 @@ _LLAMA3 = {
     "original_max_position_embeddings": 8,
 }
 
+_NEOX = {
+    **{key: value for key, value in _DECODER.items() if key != "num_key_value_heads"},
+    "hidden_size": 32,  # heads of 8, of which 2 are turned
+}
+
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**_DECODER, "pad_token_id": 0}),
     "llama3": ("Llama", {**_DECODER, "rope_parameters": _LLAMA3, "attention_bias": True}),
@@ -44,7 +49,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen2",
         {**_DECODER, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2},
     ),
+    "qwen3": ("Qwen3", {**_DECODER, "head_dim": 6, "attention_bias": True}),
     "gemma": ("Gemma", {**_DECODER, "head_dim": 8, "pad_token_id": 0}),
+    "gptneox": ("GPTNeoX", _NEOX),
+    "gptneox_in_turn": (
+        "GPTNeoX",
+        {**_NEOX, "use_parallel_residual": False, "rotary_pct": 0.5, "attention_bias": False},
+    ),
     "phi": ("Phi", {**_DECODER, "num_key_value_heads": HEADS}),
     "modernbert": (
         "ModernBert",
@@ -103,7 +114,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 _HEADS = {"modernbert": "ForMaskedLM", "whisper": "ForConditionalGeneration",
           "t5": "ForConditionalGeneration"}  # fmt: skip
 #: Those of which whole models become distributed ones.
-DISTRIBUTED = ("llama", "llama3", "mistral", "qwen2", "gemma")
+DISTRIBUTED = (
+    "llama", "llama3", "mistral", "qwen2", "qwen3", "gemma", "gptneox", "gptneox_in_turn"
+)  # fmt: skip
 
 
 def made(kind: str) -> Any:
@@ -128,7 +141,7 @@ def batch(kind: str, step: int) -> dict[str, torch.Tensor]:
         sounds = torch.randn(BATCH, 4, 16, generator=generator, dtype=torch.float64)
         return {"input_features": sounds, "labels": words()}
     inputs = {"input_ids": words(), "labels": words()}
-    if kind in ("llama", "gemma", "modernbert"):
+    if kind in ("llama", "gemma", "gptneox", "modernbert"):
         mask = torch.ones(BATCH, LENGTH, dtype=torch.long)
         mask[::2, -2:] = 0
         inputs["attention_mask"] = mask

@@ -149,7 +149,7 @@ def _joined(prefix: str, name: str) -> str:
     return name if prefix == "(root)" else f"{prefix}.{name}"
 
 
-Draws = Mapping[nn.Parameter, Callable[[], None]]
+Draws = Mapping[nn.Parameter, Callable[[torch.Tensor], None]]
 
 
 def agree_on_values(
@@ -235,7 +235,7 @@ def take_values(
                 taken.add(entry)
     for parameter, act in draw.items():
         if parameter not in taken:
-            act()
+            act(parameter)
 
 
 def _whole(one: Replacement, without: set[nn.Parameter]) -> _Whole:

@@ -51,6 +51,7 @@ from smdistributed.modelparallel.torch.nn import DistributedEmbedding, Distribut
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.huggingface.causal_models import (
     CAUSAL_MODELS,
+    GPTNEOX_MODELS,
     LLAMA_MODELS,
 )
 from smdistributed.modelparallel.torch.nn.huggingface.encoders import ENCODERS
@@ -181,6 +182,14 @@ def _made(one: Replacement, without: set[nn.Parameter]) -> nn.Module:
         raise SMPTensorParallelError(
             f"module {one.name} cannot become {target.__name__}: {type(error).__name__}: {error}"
         ) from error
+    stand_in(one, module)
+    return module
+
+
+def stand_in(one: Replacement, module: nn.Module) -> None:
+    """Has ``module``, which has its values, behave as the one that it replaces: hooks, mode, frozen
+    parameters, what it takes and returns."""
+    registration, plain = one.registration, one.module
     carry_hooks(one, module)
     module.train(plain.training)
     for attribute in ("_smp_partition", "config"):  # config: scripts read it off Hugging Face's
@@ -193,7 +202,6 @@ def _made(one: Replacement, without: set[nn.Parameter]) -> nn.Module:
         )
     if registration.return_hook is not None:
         module.register_forward_hook(_result_mapped(registration.return_hook))
-    return module
 
 
 def _arguments_mapped(name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,9 +248,11 @@ _HUGGING_FACE = {
     "transformers.models.gpt2.modeling_gpt2": CAUSAL_MODELS,
     "transformers.models.gptj.modeling_gptj": CAUSAL_MODELS,
     "transformers.models.gpt_neo.modeling_gpt_neo": CAUSAL_MODELS,
+    "transformers.models.gpt_neox.modeling_gpt_neox": GPTNEOX_MODELS,
     "transformers.models.llama.modeling_llama": LLAMA_MODELS,
     "transformers.models.mistral.modeling_mistral": LLAMA_MODELS,
     "transformers.models.qwen2.modeling_qwen2": LLAMA_MODELS,
+    "transformers.models.qwen3.modeling_qwen3": LLAMA_MODELS,
     "transformers.models.gemma.modeling_gemma": LLAMA_MODELS,
     "transformers.models.bert.modeling_bert": ENCODERS,
     "transformers.models.roberta.modeling_roberta": ENCODERS,

@@ -21,6 +21,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
+from smdistributed.modelparallel.torch.nn.normalization import head_norm
 from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -56,6 +57,10 @@ class DistributedAttentionLayer(ResidualBlock):
         query_key_layer_scaling: the same before the product, undone in 32 bits before softmax, for
             the range of 16 bits. attention_in_fp32: scores in 32 bits from the start.
         use_qkv_bias, use_attn_dense_bias: which linear layers have biases.
+        fused_qkv: queries, keys and values come from one linear layer, ``query_key_value``, whose
+            rows are those of the first head, of the second and so on (GPT-NeoX).
+        normalize_queries_keys: each head of queries and keys is normalized, by ``normalization``,
+            before positions are (Qwen3).
         rotary_dim, rotary_emb_base, rotary_interleaved, rotary_frequencies: rotary positions, see
             ``rotated``.
         use_alibi, alibi_bias_max: see ``alibi_bias``.
@@ -92,6 +97,8 @@ class DistributedAttentionLayer(ResidualBlock):
         attention_in_fp32: bool = False,
         use_qkv_bias: bool = True,
         use_attn_dense_bias: bool = True,
+        fused_qkv: bool = False,
+        normalize_queries_keys: bool = False,
         rotary_dim: int | None = None,
         rotary_emb_base: float = 10000.0,
         rotary_interleaved: bool = True,
@@ -112,6 +119,10 @@ class DistributedAttentionLayer(ResidualBlock):
             raise SMPValidationError(
                 f"{name}: num_attention_heads {num_attention_heads} does not divide by "
                 f"num_key_value_heads {shared}"
+            )
+        if fused_qkv and (cross_attention or shared != num_attention_heads):
+            raise SMPValidationError(
+                f"{name}: fused_qkv needs keys and values for each head, and no cross attention"
             )
         super().__init__(
             hidden_size,
@@ -144,9 +155,18 @@ class DistributedAttentionLayer(ResidualBlock):
             self.scale /= layer_idx + 1
         deviation = initializer_range if use_normal_initialization else None
         inner, kept = num_attention_heads * attention_head_size, shared * attention_head_size
-        self.query = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
-        self.key = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
-        self.value = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
+        self.query_key_value: ColumnLinear | None = None
+        if fused_qkv:
+            self.query_key_value = ColumnLinear(hidden_size, 3 * inner, use_qkv_bias, deviation)
+        else:
+            self.query = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
+            self.key = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
+            self.value = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
+        self.query_norm = self.key_norm = None
+        if normalize_queries_keys:
+            self.query_norm, self.key_norm = (
+                head_norm(normalization, attention_head_size, layernorm_epsilon) for _ in range(2)
+            )
         self.dense = RowLinear(inner, hidden_size, use_attn_dense_bias, deviation)
         self._add_norms(layernorm_epsilon, normalization)
 
@@ -167,8 +187,9 @@ class DistributedAttentionLayer(ResidualBlock):
     ) -> torch.Tensor:
         whole = regions.to_columns(self._begun(hidden))
         source = whole if cross is None else regions.to_columns(cross)
-        query, key = self._by_heads(self.query(whole)), self._by_heads(self.key(source))
-        value = self._by_heads(self.value(source))
+        query, key, value = self._projected(whole, source)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary_dim is not None:
             how = (self.rotary_dim, self.rotary_emb_base, self.rotary_interleaved)
             turns = self.rotary_frequencies
@@ -180,9 +201,15 @@ class DistributedAttentionLayer(ResidualBlock):
         context = self._kept_context(query, key, value, mask)
         return self._ended(self.dense(context.transpose(1, 2).flatten(2)), hidden)
 
-    def _by_heads(self, tensor: torch.Tensor) -> torch.Tensor:
-        heads = (*tensor.shape[:-1], -1, self.attention_head_size)
-        return tensor.view(heads).transpose(1, 2)
+    def _projected(self, whole: torch.Tensor, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self.query_key_value is not None:
+            fused = self._by_heads(self.query_key_value(whole), 3 * self.attention_head_size)
+            return fused.chunk(3, dim=-1)
+        by_heads = (self.query(whole), self.key(source), self.value(source))
+        return tuple(self._by_heads(one, self.attention_head_size) for one in by_heads)
+
+    def _by_heads(self, tensor: torch.Tensor, size: int) -> torch.Tensor:
+        return tensor.view(*tensor.shape[:-1], -1, size).transpose(1, 2)
 
     @property
     def _causal(self) -> bool:

@@ -23,15 +23,17 @@ from smdistributed.modelparallel.torch._slices.parameter_slices import (
 from smdistributed.modelparallel.torch.state_mod import state
 
 Fill = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+Draw = Callable[[torch.Tensor], None]
+"""Draws the values of a parameter into it, or into one like it."""
 
 _STRIDE = 1_000_003  # a prime: seeds of neighbouring jobs share no stream
 
 
-_later: dict[nn.Parameter, Callable[[], None]] | None = None
+_later: dict[nn.Parameter, Draw] | None = None
 
 
 @contextmanager
-def drawn_later() -> Iterator[dict[nn.Parameter, Callable[[], None]]]:
+def drawn_later() -> Iterator[dict[nn.Parameter, Draw]]:
     """Inside, parameters are made without values. Gives what draws that of each, for those which
     get no other; it is the same then as it would have been."""
     global _later  # noqa: PLW0603 - modules are made in many frames below
@@ -48,15 +50,15 @@ def drawn(*shape: int, axis: int | None, fill: Fill, scaled_batch: bool = True) 
     seed = state.cfg.tensor_parallel_seed * _STRIDE + state.drawn_parameters
     parameter = nn.Parameter(torch.empty(shape_of_slice(shape, axis)))
 
-    def draw() -> None:
+    def draw(into: torch.Tensor) -> None:
         generator = torch.Generator()
         generator.manual_seed(seed)
         with torch.no_grad():
-            whole = fill(torch.empty(*shape, dtype=parameter.dtype), generator)
-            parameter.copy_(slice_of(whole, axis))
+            whole = fill(torch.empty(*shape, dtype=into.dtype, device="cpu"), generator)
+            into.copy_(slice_of(whole, axis))
 
     if _later is None:
-        draw()
+        draw(parameter)
     else:
         _later[parameter] = draw
     set_spread(parameter, axis, scaled_batch)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -12,16 +12,23 @@ from torch.nn import functional
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     exchange,
     require_divisible,
+    same_batches,
     tp_rank,
     tp_size,
 )
+from smdistributed.modelparallel.torch._slices.random_streams import dropout
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_layer import Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import (
     DistributedModule,
     with_options_of,
 )
-from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, normal
+from smdistributed.modelparallel.torch.nn.initial_values import (
+    drawn,
+    linear_bias,
+    normal,
+    normal_but_for,
+)
 from smdistributed.modelparallel.torch.nn.normalization import whole_norm
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformer
 
@@ -38,7 +45,7 @@ class VocabularyEmbedding(DistributedModule):
     ) -> None:
         super().__init__()
         self.padding_idx = padding_idx
-        self.weight = drawn(words, size, axis=0, fill=normal(deviation))
+        self.weight = drawn(words, size, axis=0, fill=normal_but_for(padding_idx, deviation))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         everybodys = regions.enter_constant(ids, ids.shape[0])
@@ -117,6 +124,7 @@ class DistributedTransformerLMHead(DistributedModule):
     """
 
     divided_sizes = DistributedTransformer.divided_sizes
+    transformer_class: ClassVar[type[DistributedTransformer]] = DistributedTransformer
 
     def __init__(
         self,
@@ -155,7 +163,7 @@ class DistributedTransformerLMHead(DistributedModule):
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.causal_mask_size = causal_mask_size
         self.add_cross_attention, self.add_lm_head = add_cross_attention, add_lm_head
-        self.transformer = DistributedTransformer(
+        self.transformer = self.transformer_class(
             num_layers,
             num_attention_heads,
             attention_head_size,
@@ -259,6 +267,8 @@ class DistributedTransformerLMHead(DistributedModule):
             hidden = hidden + self.token_type_embedding(types)
         if self._norm_first:
             hidden = self.layernorm(hidden)
+        if same_batches():  # hidden states, too, are to be the same on all ranks of the group
+            return dropout(hidden, self.dropout.p, self.dropout.training, own=False)
         dropped: torch.Tensor = self.dropout(hidden)
         return dropped
 
@@ -277,7 +287,8 @@ def _embedding(
     rows: int, size: int, deviation: float, padding_idx: int | None = None
 ) -> nn.Embedding:
     embedding = nn.Embedding(rows, size, padding_idx, device="meta")
-    embedding.weight = drawn(rows, size, axis=None, fill=normal(deviation), scaled_batch=False)
+    fill = normal_but_for(padding_idx, deviation)
+    embedding.weight = drawn(rows, size, axis=None, fill=fill, scaled_batch=False)
     return embedding
 
 

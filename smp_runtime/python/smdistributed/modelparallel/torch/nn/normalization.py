@@ -64,16 +64,24 @@ class RMSNorm(nn.Module):
         self.hidden_size, self.eps, self.from_one = hidden_size, eps, from_one
         self.weight = nn.Parameter(torch.full((hidden_size,), 0.0 if from_one else 1.0))
 
+    def reset_parameters(self) -> None:
+        """First values, as those of torch's layers."""
+        nn.init.constant_(self.weight, 0.0 if self.from_one else 1.0)
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         wide = hidden if hidden.dtype == torch.float64 else hidden.float()
         squares = self._summed(wide.square().sum(dim=-1, keepdim=True))
         normal = wide * torch.rsqrt(squares / self.hidden_size + self.eps)
+        weight = self._everybodys(self.weight)
         if self.from_one:
-            return (normal * (1.0 + self.weight.to(wide.dtype))).to(hidden.dtype)
-        return normal.to(hidden.dtype) * self.weight
+            return (normal * (1.0 + weight.to(wide.dtype))).to(hidden.dtype)
+        return normal.to(hidden.dtype) * weight
 
     def _summed(self, squares: torch.Tensor) -> torch.Tensor:
         return squares
+
+    def _everybodys(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight
 
     def extra_repr(self) -> str:
         return f"{self.hidden_size}, eps={self.eps}"
@@ -94,6 +102,18 @@ class RegionRMSNorm(RMSNorm):
         return regions.sum_of_slices(squares) if self._sliced else squares
 
 
+class HeadRMSNorm(RMSNorm):
+    """The same over each head, ``[.., head_size]``, of queries or keys: every rank has some, and
+    all have the one weight."""
+
+    def __init__(self, head_size: int, eps: float, *, from_one: bool = False) -> None:
+        super().__init__(head_size, eps, from_one=from_one)
+        self.weight = constant(head_size, 0.0 if from_one else 1.0)
+
+    def _everybodys(self, weight: torch.Tensor) -> torch.Tensor:
+        return regions.used_in_parts(weight)
+
+
 def region_norm(kind: str, hidden_size: int, eps: float) -> RegionLayerNorm | RegionRMSNorm:
     """Inside a region of distributed layers. Raises SMPValidationError for an unknown ``kind``."""
     _check(kind)
@@ -108,6 +128,14 @@ def whole_norm(kind: str, hidden_size: int, eps: float) -> FusedLayerNorm | RMSN
     if kind == "layernorm":
         return FusedLayerNorm(hidden_size, eps=eps)
     return RMSNorm(hidden_size, eps, from_one=kind == "rmsnorm_from_one")
+
+
+def head_norm(kind: str, head_size: int, eps: float) -> HeadRMSNorm:
+    """Norm of heads of queries or keys. Raises SMPValidationError for one by mean and variance."""
+    _check(kind)
+    if kind == "layernorm":
+        raise SMPValidationError("heads are normalized by rmsnorm or rmsnorm_from_one")
+    return HeadRMSNorm(head_size, eps, from_one=kind == "rmsnorm_from_one")
 
 
 def _check(kind: str) -> None:

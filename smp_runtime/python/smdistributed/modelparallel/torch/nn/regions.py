@@ -133,6 +133,12 @@ def sum_of_slices(partial: torch.Tensor) -> torch.Tensor:
     return _cross(partial, _SUM, _SUM)
 
 
+def used_in_parts(parameter: torch.Tensor) -> torch.Tensor:
+    """A parameter that is whole on all ranks, each of which uses it for a part of its own, such as
+    its heads: its gradient is the sum of theirs."""
+    return _cross(parameter, _STAY, _SUM)
+
+
 def enter_vocabulary(hidden: torch.Tensor) -> torch.Tensor:
     """[B, .., H] of each rank's own batch -> [tB, .., H] for a layer that is split by output."""
     if same_batches():

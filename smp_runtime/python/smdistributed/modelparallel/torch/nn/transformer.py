@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
@@ -36,6 +37,8 @@ class DistributedTransformer(DistributedModule):
     """
 
     divided_sizes = DistributedTransformerLayer.divided_sizes
+    layer_class: ClassVar[type[DistributedTransformerLayer]] = DistributedTransformerLayer
+    stack_class: ClassVar[type[nn.Sequential]] = nn.Sequential
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class DistributedTransformer(DistributedModule):
         self.hidden_size = hidden_size
         self.add_cross_attention = add_cross_attention
         layers = [
-            DistributedTransformerLayer(
+            self.layer_class(
                 num_attention_heads,
                 attention_head_size,
                 hidden_size,
@@ -93,7 +96,7 @@ class DistributedTransformer(DistributedModule):
             for number, kind in enumerate(kinds)
         ]
         self._enclose(*layers)
-        self.seq_layers = nn.Sequential(*layers)
+        self.seq_layers = self.stack_class(*layers)
         both = pre_layernorm and post_layernorm
         norm = (normalization, hidden_size, layernorm_epsilon)
         self.pre_layernorm = region_norm(*norm) if both else None
@@ -112,8 +115,12 @@ class DistributedTransformer(DistributedModule):
             packed: Tensors = (states, theirs, mine, regions.enter_constant(cross_mask, batch))
         else:
             packed = (states, mine)
-        result = self.seq_layers(packed)[0]
+        result = self._through_layers(packed)
         if self.layernorm is not None:
             result = self.layernorm(result)
         result = regions.leave(result)
         return (result, cross, mask, cross_mask) if self.add_cross_attention else (result, mask)
+
+    def _through_layers(self, packed: Tensors) -> torch.Tensor:
+        result: torch.Tensor = self.seq_layers(packed)[0]
+        return result

@@ -27,6 +27,7 @@ class DistributedTransformerLayer(DistributedModule):
         add_cross_attention: a block between the two that attends to ``cross_states``.
         parallel_attn_output: attention and output block side by side on one layer norm (GPT-J);
             needs pre_layernorm alone.
+        single_pre_layernorm: False gives each of the two a layer norm of its own (GPT-NeoX).
     """
 
     divided_sizes = (
@@ -64,6 +65,8 @@ class DistributedTransformerLayer(DistributedModule):
         attention_in_fp32: bool = False,
         use_qkv_bias: bool = True,
         use_attn_dense_bias: bool = True,
+        fused_qkv: bool = False,
+        normalize_queries_keys: bool = False,
         rotary_dim: int | None = None,
         rotary_emb_base: float = 10000.0,
         rotary_interleaved: bool = True,
@@ -76,6 +79,7 @@ class DistributedTransformerLayer(DistributedModule):
         normalization: str = "layernorm",
         fp32_residual_addition: bool = False,
         parallel_attn_output: bool = False,
+        single_pre_layernorm: bool = True,
     ) -> None:
         if parallel_attn_output and (post_layernorm or not pre_layernorm or add_cross_attention):
             raise SMPValidationError(
@@ -88,6 +92,7 @@ class DistributedTransformerLayer(DistributedModule):
         self.add_cross_attention = add_cross_attention
         self.parallel_attn_output = parallel_attn_output
         self.fp32_residual_addition = fp32_residual_addition
+        shares_norm = parallel_attn_output and single_pre_layernorm
 
         def attention(cross: bool) -> DistributedAttentionLayer:
             return DistributedAttentionLayer(
@@ -101,7 +106,7 @@ class DistributedTransformerLayer(DistributedModule):
                 use_normal_initialization,
                 cross,
                 causal_mask_size,
-                pre_layernorm and not parallel_attn_output,
+                pre_layernorm and not shares_norm,
                 post_layernorm,
                 num_key_value_heads=num_key_value_heads,
                 window_size=window_size,
@@ -112,6 +117,8 @@ class DistributedTransformerLayer(DistributedModule):
                 attention_in_fp32=attention_in_fp32,
                 use_qkv_bias=use_qkv_bias,
                 use_attn_dense_bias=use_attn_dense_bias,
+                fused_qkv=fused_qkv and not cross,
+                normalize_queries_keys=normalize_queries_keys,
                 rotary_dim=None if cross else rotary_dim,
                 rotary_emb_base=rotary_emb_base,
                 rotary_interleaved=rotary_interleaved,
@@ -134,7 +141,7 @@ class DistributedTransformerLayer(DistributedModule):
             layernorm_epsilon,
             initializer_range,
             use_normal_initialization,
-            pre_layernorm and not parallel_attn_output,
+            pre_layernorm and not shares_norm,
             post_layernorm,
             fp32_residual_addition,
             fused_bias_gelu=fused_bias_gelu,
@@ -145,9 +152,7 @@ class DistributedTransformerLayer(DistributedModule):
         )
         self.cross_attention = attention(True) if add_cross_attention else None
         self.pre_layernorm = (
-            region_norm(normalization, hidden_size, layernorm_epsilon)
-            if parallel_attn_output
-            else None
+            region_norm(normalization, hidden_size, layernorm_epsilon) if shares_norm else None
         )
         self._enclose(self.attention, self.output)
         if self.cross_attention is not None:
@@ -177,8 +182,8 @@ class DistributedTransformerLayer(DistributedModule):
         mask: torch.Tensor | None,
         cross_mask: torch.Tensor | None,
     ) -> torch.Tensor:
-        if self.pre_layernorm is not None:
-            normal = self.pre_layernorm(hidden)
+        if self.parallel_attn_output:
+            normal = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
             both = self.attention((normal, mask)) + self.output(normal)
             return added(both, hidden, self.fp32_residual_addition)
         attended = self.attention((hidden, mask))

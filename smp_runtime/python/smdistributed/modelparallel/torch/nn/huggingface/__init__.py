@@ -7,10 +7,15 @@ from smdistributed.modelparallel.torch.nn.huggingface import (
     gpt2,
     gptj,
     gptneo,
+    gptneox,
     llama,
     mistral,
     qwen2,
+    qwen3,
     roberta,
 )
 
-__all__ = ["bert", "gemma", "gpt2", "gptj", "gptneo", "llama", "mistral", "qwen2", "roberta"]
+__all__ = [
+    "bert", "gemma", "gpt2", "gptj", "gptneo", "gptneox", "llama", "mistral", "qwen2", "qwen3",
+    "roberta",
+]  # fmt: skip

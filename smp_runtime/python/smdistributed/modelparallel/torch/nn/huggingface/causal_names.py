@@ -65,10 +65,11 @@ class CausalNames:
         prefix: str = "transformer.",
         layers: str = "h.",
         outside: Mapping[str, str] = _OUTSIDE_OF_GPT,
+        table_class: type[NameTable] = NameTable,
     ) -> None:
         def table(start: str) -> NameTable:
             others = tuple(linear(start + plain, split) for plain, split in outside.items())
-            return NameTable(layer, start + layers, "transformer.seq_layers.", others, dropped)
+            return table_class(layer, start + layers, "transformer.seq_layers.", others, dropped)
 
         self.with_head, self.without_head = table(prefix), table("")
         self._masks, self._embedding = masks, f"{next(iter(outside))}.weight"

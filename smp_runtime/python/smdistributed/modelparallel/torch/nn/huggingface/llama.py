@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Llama: state dicts of Hugging Face's models and of distributed ones, either from the other.
 
-Mistral, Qwen2 and Gemma have the same names.
+Mistral, Qwen2, Qwen3 and Gemma have the same names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ _LAYER = (
     linear("self_attn.k_proj", "attention.key"),
     linear("self_attn.v_proj", "attention.value"),
     linear("self_attn.o_proj", "attention.dense"),
+    linear("self_attn.q_norm", "attention.query_norm", bias=False),  # of Qwen3
+    linear("self_attn.k_norm", "attention.key_norm", bias=False),
     linear("post_attention_layernorm", "output.pre_layernorm"),
     linear("mlp.gate_proj", "output.gate"),
     linear("mlp.up_proj", "output.dense1"),
