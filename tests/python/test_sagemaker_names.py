@@ -83,13 +83,9 @@ def test_every_name_of_the_state_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "tensor_parallel.transformer.TransformerLMHead",
-        "tensor_parallel.transformer.TransformerLayer",
-        "tensor_parallel.transformer.TETransformerLayer",
         "moe.moe_layer.MoELayer",
         "context_parallel.utils.setup_transformer_engine_cp_groups",
         "distributed.fsdp.fully_sharded_data_parallel.register_tp_processing_pre_comm_hook",
-        "state.get_rng_state_tracker",
     ],
 )
 def test_what_is_absent_raises_when_used_and_names_itself(name: str) -> None:

@@ -10,12 +10,14 @@ in place (``_patches``), so it comes before the script's other imports of names 
     _job, _settings  init: keys, checks, groups
     state_handler    tsm.state
     _ranker          arithmetic of ranks
+    random_states    random numbers that each tensor rank draws for itself
     delayed_param, grad_norm, logger, transformation, utils, nn
     checkpoint, distributed
                      checkpoints: folders; saving and loading, also beside training
     _cuda_calls_on_cpu, _absent_packages
                      scripts that were written for GPUs and Transformer Engine, without them
-    moe, tensor_parallel, context_parallel
+    tensor_parallel  models whose layers are split over ranks; _session is under them
+    moe, context_parallel
                      names that scripts import; what is not there raises when it is used
 """
 

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import torch.distributed as dist
 
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
+from smdistributed.sagemaker import _session
 from smdistributed.sagemaker._ranker import Ranker
 from smdistributed.sagemaker._settings import KEYS, check_value, estimator_settings
+from smdistributed.sagemaker.random_states import RngStateTracker, tracker_for
 
 
 class _Setting:
@@ -55,7 +57,12 @@ class State:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets settings and groups, as before ``init``; the groups themselves are not ended."""
+        """Forgets settings and groups, as before ``init``; the groups themselves are not ended, but
+        what split models communicate by is: they are of no use any more."""
+        _session.end()
+        self.compares_batches = True
+        """Whether the first batches of the ranks of a tensor-parallel group are compared."""
+        self._rng_state_tracker: RngStateTracker | None = None
         self.written: dict[str, int | bool] = {}
         self._settings: dict[str, int | bool] | None = None
         self.native_shard_degree: int | None = None
@@ -139,12 +146,12 @@ class State:
         all_ranks = self.world_size // self.tp_size
         return Ranker(self.world_size, degree if degree > 1 else all_ranks, self.tp_size)
 
-    def get_rng_state_tracker(self) -> NoReturn:
-        """Raises: states of random numbers by tensor rank belong to Transformer Engine's layers."""
-        raise NotImplementedError(
-            "torch.sagemaker.state.get_rng_state_tracker is not there: it is for layers of "
-            "Transformer Engine, which transform() does not make"
-        )
+    def get_rng_state_tracker(self) -> RngStateTracker:
+        """States of random numbers that are apart from torch's own: inside its ``fork()`` each
+        tensor rank draws numbers of its own, from ``random_seed`` plus the rank."""
+        if self._rng_state_tracker is None:
+            self._rng_state_tracker = tracker_for(cast(int, self.random_seed), self.tp_rank)
+        return self._rng_state_tracker
 
 
 state = State()

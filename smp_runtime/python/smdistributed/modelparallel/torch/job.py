@@ -77,14 +77,20 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     >>> smp.shutdown()
     """
     options = _runtime.runtime_options(dict(os.environ))
-    parallel = _settings(options, config)
+    parallel = _settings(options.parameters, config)
     if state.initialized:
         _accept_second_init(parallel)
         return
-    session = _start(parallel, options)
+    _begin(parallel, options)
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
-    state.begin(session, parallel, Reports(session))
+
+
+def init_beneath(config: Mapping[str, Any]) -> None:
+    """``init`` for a library on top of this one, whose settings are all that count: those of the
+    job have its keys."""
+    options = _runtime.runtime_options(dict(os.environ))
+    _begin(_settings("", config), options)
 
 
 def is_initialized() -> bool:
@@ -166,9 +172,7 @@ def _end(session: _runtime.Session) -> None:
         dist.destroy_process_group()
 
 
-def _settings(
-    options: _runtime.RuntimeOptions, config: Mapping[str, Any] | None
-) -> _runtime.ParallelConfig:
+def _settings(of_job: str, config: Mapping[str, Any] | None) -> _runtime.ParallelConfig:
     if config is not None and not isinstance(config, Mapping):
         raise SMPValidationError(
             f"smp.init got {type(config).__name__}; expected a dict of settings or nothing"
@@ -180,9 +184,7 @@ def _settings(
         raise SMPConfigError(
             f"smp.init(config): {config!r} holds something other than numbers, texts and booleans"
         ) from error
-    return _runtime.make_parallel_config(
-        options.parameters, "SM_HP_MP_PARAMETERS", text, "smp.init(config)"
-    )
+    return _runtime.make_parallel_config(of_job, "SM_HP_MP_PARAMETERS", text, "smp.init(config)")
 
 
 def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:
@@ -193,6 +195,11 @@ def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:
             f"now {parallel.as_json()}"
         )
     log.warning("smp.init was called a second time with the same settings; nothing to do")
+
+
+def _begin(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) -> None:
+    session = _start(parallel, options)
+    state.begin(session, parallel, Reports(session))
 
 
 def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) -> _runtime.Session:

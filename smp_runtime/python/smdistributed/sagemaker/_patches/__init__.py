@@ -9,6 +9,7 @@ from smdistributed.sagemaker._patches import (
     empty_shards,
     local_files,
     optimizer_loading,
+    split_models,
     state_dict_configs,
 )
 
@@ -21,4 +22,5 @@ def install() -> None:
     empty_shards.install()
     local_files.install()
     optimizer_loading.install()
+    split_models.install()
     state_dict_configs.install()

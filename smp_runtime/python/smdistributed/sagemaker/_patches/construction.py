@@ -14,7 +14,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, _
 
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.sagemaker import _job
-from smdistributed.sagemaker._patches import cache_flushes, early_optimizers, local_files
+from smdistributed.sagemaker._patches import (
+    cache_flushes,
+    early_optimizers,
+    local_files,
+    split_models,
+)
 from smdistributed.sagemaker._patches.replica_check import check_replicas
 from smdistributed.sagemaker._patches.sharding import HYBRID, Sharding, sharding_of
 from smdistributed.sagemaker.state_handler import state
@@ -47,6 +52,8 @@ def _patched(
         kwargs["param_init_fn"] = _both(kwargs.get("param_init_fn"), post_param_init_fn)
     if state.is_initialized:
         _check_types(module)
+        if not _making:
+            split_models.check(module, bool(kwargs.get("sync_module_states")))
         local_files.allow_config_of(module)
         kwargs["device_id"] = _existing(kwargs.get("device_id"))
         if kwargs.get("device_mesh") is None:
@@ -66,6 +73,7 @@ def _patched(
         _making.pop()
     if state.is_initialized and not _making:
         early_optimizers.note_replaced(before, self)
+        split_models.translate_states(self)
         check_replicas(self)
         if state.fsdp_cache_flush_warnings:
             cache_flushes.watch(self)
@@ -93,7 +101,7 @@ def _group(sharding: Sharding, asked: Any) -> Any:
     a copy and of those that hold the same shard."""
     if asked is not None and asked is not state.world_process_group:
         own = (state.shard_process_group, state.replica_process_group)
-        if state.set_shard_degree is not None and asked not in (own, own[1]):
+        if state.set_shard_degree is not None and asked not in (own, *own):
             raise SMPConfigError(
                 "FullyShardedDataParallel got a process_group, and hybrid_shard_degree is "
                 f"{state.hybrid_shard_degree}: leave the group out, or set the key to 0"

@@ -29,7 +29,7 @@ def install() -> None:
 def _with_translation(
     self: FullStateDictConfig, *args: Any, translate_on_save: bool = True, **kwargs: Any
 ) -> None:
-    """Names of a full state dict are Hugging Face's in any case, as no layer is another one."""
+    """False leaves a split model's full state dict to the names and slices of this rank."""
     _make_config(self, *args, **kwargs)
     self.translate_on_save = translate_on_save  # type: ignore[attr-defined]
 
@@ -65,4 +65,7 @@ def _is_on_cpu(module: nn.Module) -> bool:
 def _kept_in_place(config: Any) -> Any:
     if config is None or not getattr(config, "offload_to_cpu", False):
         return config
-    return dataclasses.replace(config, offload_to_cpu=False)
+    kept = dataclasses.replace(config, offload_to_cpu=False)
+    if hasattr(config, "translate_on_save"):
+        kept.translate_on_save = config.translate_on_save
+    return kept

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tensor parallelism; its layers are not there."""
+"""Models whose layers are split over ranks."""

@@ -46,6 +46,16 @@ def dropout(tensor: torch.Tensor, probability: float, training: bool, *, own: bo
     return tensor * mask
 
 
+def follow_default_generator(device: torch.device) -> None:
+    """Begins both streams anew, by a number that torch's default generator draws. What sets that
+    one back, as ``torch.utils.checkpoint`` does, sets them back then."""
+    if tp_size() == 1:
+        return
+    seed = int(torch.randint(1 << 40, ()))
+    for own in (False, True):
+        _generator(own, device).manual_seed(seed * _STREAMS + (1 + tp_rank() if own else 0))
+
+
 class Snapshot:
     """State of the streams, to draw the same numbers once more when activations are recomputed."""
 
