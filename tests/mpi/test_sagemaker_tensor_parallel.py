@@ -196,6 +196,7 @@ def test_a_session_of_the_script_is_refused(pool: Any) -> None:
         assert "use one of the two libraries" in said
 
 
+@pytest.mark.thorough
 def test_a_script_of_its_own_ends_well() -> None:
     settings = '{"tensor_parallel_degree": 2, "hybrid_shard_degree": 1}'
 
