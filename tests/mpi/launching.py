@@ -23,14 +23,17 @@ class Outcome:
     output: str
 
 
-def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
-    """Under Open MPI, as root too, with more ranks than CPUs. No rendezvous is exported."""
+def run_mpi(
+    processes: int, job: str, *args: str, python: str | None = None, **variables: str
+) -> Outcome:
+    """Under Open MPI, as root too, with more ranks than CPUs. No rendezvous is exported. By the
+    interpreter `python`, or a warm one."""
     return _run(
         [
             *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
             *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
             *("-np", str(processes)),
-            *(os.environ.get("WARM_PYTHON", sys.executable), str(JOBS / job), *args),
+            *(python or os.environ.get("WARM_PYTHON", sys.executable), str(JOBS / job), *args),
         ],
         variables,
     )

@@ -25,7 +25,10 @@ import torch.distributed as dist
 
 import tempfile
 folder = tempfile.mkdtemp()
-dist.init_process_group("gloo", f"file://{folder}/store", rank=0, world_size=1)
+dist.init_process_group("nccl", f"file://{folder}/store", rank=0, world_size=1)
+for name in (dist.Backend.NCCL, "cpu:gloo,cuda:nccl"):
+    assert dist.get_backend(dist.new_group([0], backend=name)) == "gloo"
+assert dist.get_backend() == "gloo"
 device = dist.get_rank() % torch.cuda.device_count()
 from transformers import AutoModelForCausalLM, LlamaConfig
 tsm.init()

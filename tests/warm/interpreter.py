@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,17 +15,19 @@ LIMIT = 60  # [s] for a server to end
 
 
 @contextmanager
-def warm_python(folder: Path) -> Iterator[Path]:
+def warm_python(
+    folder: Path, python: str = sys.executable, imports: Sequence[str] = ()
+) -> Iterator[Path]:
     """Yields an interpreter in ``folder``, for ``SM_LAUNCH_PYTHON`` or PATH, until the end of the
-    block. What a script finds imported is torch alone, with this process's ``sys.path``; variables
-    that torch reads when it is imported come too late.
+    block. What a script finds imported is torch and ``imports``, with the ``sys.path`` of
+    ``python``; variables that torch reads when it is imported come too late.
     """
     folder.mkdir(parents=True)
     shutil.copy(HERE / "python3", folder)
     (folder / "python").symlink_to("python3")
-    (folder / "interpreter").write_text(sys.executable)
+    (folder / "interpreter").write_text(python)
     server = subprocess.Popen(
-        [sys.executable, HERE / "server.py", folder],
+        [python, HERE / "server.py", folder, *imports],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

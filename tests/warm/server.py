@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scripts for `python3` beside it, in forks of a process that has imported torch:
+"""Runs scripts for `python3` beside it, in forks of a process that has imported torch, and modules:
 
-    python server.py FOLDER
+    python server.py FOLDER [MODULE...]
 
 Listens at FOLDER/socket until its standard input ends. Each connection has a process that watches
 over the script's: it passes signals on, kills the script's process group when the connection ends,
@@ -11,6 +11,7 @@ and tells how the script ended.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -118,6 +119,8 @@ def program(words: list[str]) -> tuple[Path, bytes]:
     return Path(words[0]), Path(words[0]).read_bytes()
 
 
+for name in sys.argv[2:]:
+    importlib.import_module(name)
 try:
     serve(Path(sys.argv[1]))
     sys.exit()

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._ranks import cuda_on_cpu
@@ -26,8 +28,10 @@ def is_asked_for() -> bool:
 
 def install() -> None:
     """What the package does with SMP_CPU=1, and one device to count, ranges and a profiler that do
-    nothing."""
+    nothing, and groups of Gloo in place of NCCL's."""
     cuda_on_cpu.install()
+    for name in ("init_process_group", "new_group"):
+        setattr(dist, name, _by_gloo(getattr(dist, name)))
     torch.cuda.device_count = _one_device
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, _nothing(name))
@@ -57,6 +61,21 @@ def _without_flash(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(*args, **kwargs)
 
     call._replaces_flash_attention = True  # type: ignore[attr-defined]
+    return call
+
+
+def _by_gloo(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``plain``, which makes groups, with Gloo where the script names NCCL."""
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if "nccl" in str(given.arguments.get("backend")).lower():  # also as "cpu:gloo,cuda:nccl"
+            given.arguments["backend"] = "gloo"
+            get_logger().warning("SMP_CPU=1: Gloo in place of NCCL")
+        return plain(*given.args, **given.kwargs)
+
     return call
 
 

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published scripts of SMP v2, unchanged: the numbers of plain PyTorch to the bit, checkpoints from
+which the job goes on as if it had not stopped, and whole models that anybody loads.
+
+Each job trains four steps on real text, with validation and a checkpoint after each second one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from package_environments import environment_with
+
+from tests.mpi.smp_v2_cases import CASES, FACTORS, TABLE, Case, chosen, wanted
+from tests.mpi.smp_v2_jobs import (
+    COPIES,
+    EACH,
+    EXPERTS,
+    IMPORTS,
+    OF_MODEL,
+    SIZES,
+    STEPS,
+    TRAINING,
+    Numbers,
+    Script,
+    paths,
+    write_data,
+)
+from tests.warm.interpreter import warm_python
+
+#: Cases that are always run.
+ALWAYS = {
+    "llama_v2-sharded-np2-degree2-hybrid_shard-resumes-offload",
+    "gpt_neox-local-np2-degree2-hybrid_shard-resumes-bf16-delayed-orig_params",
+    "mistral-async_local-np2-degree1-hybrid_shard_zero2-resumes",
+}
+#: Cases that other versions of Transformers run, besides: each model, each kind of checkpoint.
+VERSIONS = [
+    "transformers==4.44.2",  # of the last image of SMP
+    "transformers==4.57.6",
+]
+OF_VERSIONS = [
+    *sorted(ALWAYS),
+    "mixtral-local-np2-degree0-hybrid_shard_zero2-resumes-delayed-offload-orig_params",
+    "gpt2-async_sharded-np2-degree0-full_shard-resumes-bf16-delayed-offload-orig_params",
+    "llama_v3-async_sharded-np4-degree1-full_shard-resumes-bf16-delayed-offload-orig_params",
+]
+Data = Callable[..., Path]
+Python = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Python]:
+    """Interpreters that have imported what the scripts do, with our locks' Transformers or another
+    version."""
+    made: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def of(version: str = "") -> str:
+            if version not in made:
+                folder = tmp_path_factory.mktemp("v2") / "bin"
+                options = {"python": str(environment_with(version))} if version else {}
+                warm = warm_python(folder, imports=IMPORTS, **options)
+                made[version] = str(stack.enter_context(warm))
+            return made[version]
+
+        yield of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    made: dict[tuple[int, int], Path] = {}
+
+    def of(ranks: int, copies: int = 1) -> Path:
+        if (ranks, copies) not in made:
+            made[ranks, copies] = write_data(tmp_path_factory.mktemp("data"), ranks, copies)
+        return made[ranks, copies]
+
+    return of
+
+
+def arguments_of(data: Path, out: Path, model: str, **more: Any) -> dict[str, Any]:
+    return {
+        **SIZES, **TRAINING, **OF_MODEL.get(model, {}), **paths(data), "model_type": model,
+        "checkpoint_freq": EACH, "checkpoint_dir": out / "checkpoints", **more,
+    }  # fmt: skip
+
+
+def assert_same_values(ours: Numbers, theirs: Numbers) -> None:
+    values, expected = ours.values(), theirs.values()
+    assert values.keys() == expected.keys()
+    different = [name for name, one in values.items() if not torch.equal(one, expected[name])]
+    assert not different
+
+
+def assert_same(ours: Numbers, theirs: Numbers, since: int = 0) -> None:
+    """To the bit; of the second job the numbers of the steps since one."""
+    assert (ours.steps, ours.validation) == theirs.after(since)
+    assert_same_values(ours, theirs)
+
+
+def check(
+    script: Script, ranks: int, settings: dict[str, Any], arguments: dict[str, Any], out: Path,
+    data: Path, resumes: int,
+) -> None:  # fmt: skip
+    """A job beside plain PyTorch's; its whole model; and the job that resumes."""
+    unbroken = script.run(ranks, out / "unbroken", settings, **arguments)
+    assert len(unbroken.steps) == STEPS and len(unbroken.validation) == STEPS // EACH
+    folders = sorted(one.name for one in (out / "checkpoints").iterdir())
+    assert folders == [f"{arguments['model_type']}-{step}steps" for step in (EACH, STEPS)]
+
+    # Values that nobody else draws alike: those with which our job has begun.
+    begin: Path | bool = True
+    if arguments["delayed_param"]:
+        job = script.run(ranks, out / "begin", settings, **{**arguments, "max_steps": 0})
+        begin = job.model / "pytorch_model.bin"
+    without = {"delayed_param": 0, "checkpoint_freq": STEPS + 1, "checkpoint_type": "sharded"}
+    plain = script.run(ranks, out / "plain", settings, begin, **{**arguments, **without})
+    assert_same(unbroken, plain)
+
+    found = script.loaded(unbroken.model, data, ranks, arguments["bf16"])
+    assert found["unmatched"] == {}
+    assert found["loss"] == pytest.approx(unbroken.validation[-1][1], rel=1e-6)
+    if resumes:
+        before = out / "checkpoints" / folders[0]
+        again = {**arguments, "resume_from_checkpoint": before}
+        assert_same(script.run(ranks, out / "resumed", settings, **again), unbroken, since=EACH)
+
+
+def check_case(python: str, data: Path, out: Path, case: Case) -> None:
+    settings = {"hybrid_shard_degree": case.degree, "sm_activation_offloading": bool(case.offload)}
+    arguments = arguments_of(
+        data, out, case.model, **EXPERTS, bf16=case.bf16, delayed_param=case.delayed,
+        use_orig_params=case.orig_params, sharding_strategy=case.strategy,
+        checkpoint_type=case.checkpoint,
+    )  # fmt: skip
+    if case.checkpoint == "async_local":  # of which the script does not load its scheduler
+        arguments |= {"lr_decay_style": "constant", "warmup": 0}
+    check(Script("examples", python), case.ranks, settings, arguments, out, data, case.resumes)
+
+
+def marked(case: Case) -> Any:
+    return pytest.param(case, id=str(case), marks=[] if str(case) in ALWAYS else pytest.mark.long)
+
+
+@pytest.mark.parametrize("case", [marked(case) for case in CASES])
+def test_examples_train_as_plain_torch_and_resume(
+    python: Python, data: Data, tmp_path: Path, case: Case
+) -> None:
+    check_case(python(""), data(case.ranks), tmp_path, case)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", OF_VERSIONS)
+def test_examples_with_other_versions_of_transformers(
+    python: Python, data: Data, tmp_path: Path, version: str, name: str
+) -> None:
+    case = next(one for one in CASES if str(one) == name)
+
+    check_case(python(version), data(case.ranks), tmp_path, case)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("checkpoint", ["sharded", "local", "use_pg_with_util"])
+@pytest.mark.parametrize(
+    ("folder", "model", "backend", "degree", "offload", "delayed"),
+    [
+        ("case_17", "llama_v2", "nccl", 2, 1, 0),
+        ("case_17", "mixtral", "smddp", 1, 0, 1),
+        ("case_17", "gpt_neox", "smddp", None, 1, 1),
+        ("case_11", "llama_v2", "smddp", 2, 1, 1),
+        ("case_11", "gpt2", "nccl", None, 0, 0),
+        ("case_11", "gpt_neox", "smddp", 1, 0, 0),
+    ],
+)
+def test_older_scripts_train_as_plain_torch_and_resume(
+    python: Python, data: Data, tmp_path: Path, checkpoint: str, folder: str, model: str,
+    backend: str, degree: int | None, offload: int, delayed: int,
+) -> None:  # fmt: skip
+    older = folder == "case_11"
+    arguments = arguments_of(
+        data(2), tmp_path, model, distributed_backend=backend, bf16=0, delayed_param=delayed,
+        offload_activations=offload, use_orig_params=offload, checkpoint_type=checkpoint,
+        **({} if degree is None else {"shard_degree": degree}),
+        # Script 11 takes a class for Llama that Transformers has not had since 4.48.
+        **({"use_smp_flash_attn": 0} if older else EXPERTS),
+    )  # fmt: skip
+    # Its sharded resume passes arguments to FSDP in the order of PyTorch 2.0.
+    resumes = not (older and checkpoint == "sharded")
+
+    check(Script(folder, python("")), 2, {}, arguments, tmp_path, data(2), resumes)
+
+
+@pytest.mark.long
+def test_all_degrees_and_numbers_of_ranks_learn_the_same_from_equal_data(
+    python: Python, data: Data, tmp_path: Path
+) -> None:
+    script, jobs = Script("examples", python("")), []
+    for ranks, degree, strategy in (
+        (2, 0, "full_shard"), (2, 0, "hybrid_shard"), (2, 1, "full_shard"), (2, 2, "full_shard"),
+        (4, 0, "shard_grad_op"), (4, 1, "hybrid_shard"), (4, 2, "hybrid_shard"),
+        (4, 4, "_hybrid_shard_zero2"),
+    ):  # fmt: skip
+        out = tmp_path / f"{ranks}-{degree}-{strategy}"
+        # No clipping: norms are sums over shards, which differ in their last bits.
+        arguments = arguments_of(
+            data(ranks, ranks), out, "llama_v2", **EXPERTS, bf16=0, delayed_param=0, grad_clip=1e9,
+            sharding_strategy=strategy,
+        )  # fmt: skip
+        jobs.append(script.run(ranks, out, {"hybrid_shard_degree": degree}, **arguments))
+
+    first, *others = jobs
+    for other in others:
+        assert [one[:3] for one in other.steps] == [one[:3] for one in first.steps]
+        norms, expected = ([one[3] for one in job.steps] for job in (other, first))
+        assert norms == pytest.approx(expected, rel=1e-6)
+        assert other.validation == first.validation
+        assert_same_values(other, first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("degree", "delayed"), [(0, 1), (2, 0), (2, 1)])
+@pytest.mark.parametrize("model", ["llama_v3", "gpt2"])
+def test_fine_tuning_goes_on_from_a_whole_model(
+    python: Python, data: Data, tmp_path: Path, model: str, degree: int, delayed: int
+) -> None:
+    script, settings = Script("examples", python("")), {"hybrid_shard_degree": degree}
+    arguments = arguments_of(data(2), tmp_path, model, **EXPERTS, bf16=0, delayed_param=0)
+    base = script.run(2, tmp_path / "base", settings, **arguments).model
+
+    tuned = script.run(
+        2, tmp_path / "tuned", settings,
+        **{**arguments, "delayed_param": delayed, "hf_pretrained_model_name_or_dir": base},
+    )  # fmt: skip
+
+    assert_same(
+        tuned,
+        script.run(
+            2, tmp_path / "plain", settings, base / "pytorch_model.bin",
+            **{**arguments, "checkpoint_freq": STEPS + 1},
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", FACTORS["model"])
+def test_delayed_models_begin_with_values_spread_as_others_are(
+    python: Python, data: Data, tmp_path: Path, model: str
+) -> None:
+    script = Script("examples", python(""))
+
+    delayed, eager = (
+        script.run(
+            2, tmp_path / str(one), {},
+            **arguments_of(data(2), tmp_path, model, **EXPERTS, bf16=0, delayed_param=one)
+            | {"max_steps": 0},
+        ).values()
+        for one in (1, 0)
+    )  # fmt: skip
+
+    for measure, bounds in ((torch.std, {"rel": 0.3}), (torch.mean, {"abs": 0.02})):
+        found, expected = (
+            {name: measure(one.float()).item() for name, one in values.items()}
+            for values in (delayed, eager)
+        )
+        assert found == pytest.approx(expected, **bounds)
+
+
+def test_copies_are_what_was_published() -> None:
+    files = {
+        str(path.relative_to(COPIES)): path
+        for path in COPIES.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    sums = [line.split() for line in files.pop("SHA256SUMS").read_text().splitlines()]
+    del files["README.md"]
+
+    found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert found == {name: total for total, name in sums}
+
+
+def test_cases_have_all_pairs() -> None:
+    rows = [dict(zip(FACTORS, row, strict=True)) for row in TABLE]
+
+    missing = [one for one in wanted() if not any(set(one) <= row.items() for row in rows)]
+
+    assert missing == []
+    assert list(TABLE) == chosen(), "python -m tests.mpi.smp_v2_cases prints the table"
+    assert {str(case) for case in CASES} >= ALWAYS | set(OF_VERSIONS)
