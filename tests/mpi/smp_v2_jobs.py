@@ -32,7 +32,7 @@ TRAINING = {
     "max_steps": STEPS, "validation_freq": EACH, "validation_batches": 1, "num_kept_checkpoints": 2,
     "lr": 0.01, "lr_decay_iters": 8, "warmup": 0.25, "grad_clip": 0.5, "save_final_model": 1,
     "log_reduced_training_loss": 1, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0,
-    "distributed_backend": "smddp",
+    "distributed_backend": "nccl",
 }  # fmt: skip
 #: Arguments of scripts with a mixture of experts.
 EXPERTS = {"intermediate_size": 64, "num_local_experts": 4}

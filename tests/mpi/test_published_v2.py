@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,32 +106,52 @@ def assert_same(ours: Numbers, theirs: Numbers, since: int = 0) -> None:
     assert_same_values(ours, theirs)
 
 
-def check(
-    script: Script, ranks: int, settings: dict[str, Any], arguments: dict[str, Any], out: Path,
-    data: Path, resumes: int,
-) -> None:  # fmt: skip
-    """A job beside plain PyTorch's; its whole model; and the job that resumes."""
-    unbroken = script.run(ranks, out / "unbroken", settings, **arguments)
-    assert len(unbroken.steps) == STEPS and len(unbroken.validation) == STEPS // EACH
-    folders = sorted(one.name for one in (out / "checkpoints").iterdir())
-    assert folders == [f"{arguments['model_type']}-{step}steps" for step in (EACH, STEPS)]
+@dataclass
+class Job:
+    """A script, with what it is started with, and its folder."""
 
-    # Values that nobody else draws alike: those with which our job has begun.
-    begin: Path | bool = True
-    if arguments["delayed_param"]:
-        job = script.run(ranks, out / "begin", settings, **{**arguments, "max_steps": 0})
-        begin = job.model / "pytorch_model.bin"
-    without = {"delayed_param": 0, "checkpoint_freq": STEPS + 1, "checkpoint_type": "sharded"}
-    plain = script.run(ranks, out / "plain", settings, begin, **{**arguments, **without})
-    assert_same(unbroken, plain)
+    script: Script
+    ranks: int
+    settings: dict[str, Any]
+    arguments: dict[str, Any]
+    out: Path
 
-    found = script.loaded(unbroken.model, data, ranks, arguments["bf16"])
-    assert found["unmatched"] == {}
-    assert found["loss"] == pytest.approx(unbroken.validation[-1][1], rel=1e-6)
-    if resumes:
-        before = out / "checkpoints" / folders[0]
-        again = {**arguments, "resume_from_checkpoint": before}
-        assert_same(script.run(ranks, out / "resumed", settings, **again), unbroken, since=EACH)
+    def run(self, name: str, plain: Path | bool = False, **changed: Any) -> Numbers:
+        arguments = {**self.arguments, **changed}
+        return self.script.run(self.ranks, self.out / name, self.settings, plain, **arguments)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.out / "checkpoints").iterdir())
+
+    def unbroken(self) -> Numbers:
+        numbers = self.run("unbroken")
+        assert len(numbers.steps) == STEPS and len(numbers.validation) == STEPS // EACH
+        model = self.arguments["model_type"]
+        expected = [f"{model}-{step}steps" for step in (EACH, STEPS)]
+        assert [one.name for one in self.checkpoints] == expected
+        return numbers
+
+    def compare_with_plain(self, numbers: Numbers) -> None:
+        """With the same script over plain PyTorch, to the bit."""
+        begin: Path | bool = True
+        if self.arguments["delayed_param"]:  # values that nobody else draws alike
+            begin = self.run("begin", max_steps=0).model / "pytorch_model.bin"
+        plain = self.run(
+            "plain", begin, delayed_param=0, checkpoint_freq=STEPS + 1, checkpoint_type="sharded"
+        )
+        assert_same(numbers, plain)
+
+    def load(self, numbers: Numbers, data: Path) -> None:
+        """The whole model by Transformers: all names match, and it computes what the job did."""
+        found = self.script.loaded(numbers.model, data, self.ranks, self.arguments["bf16"])
+        assert found["unmatched"] == {}
+        assert found["loss"] == pytest.approx(numbers.validation[-1][1], rel=1e-6)
+
+    def resume(self, unbroken: Numbers) -> None:
+        """From the first checkpoint: what the job without a break did, to the bit."""
+        resumed = self.run("resumed", resume_from_checkpoint=self.checkpoints[0])
+        assert_same(resumed, unbroken, since=EACH)
 
 
 def check_case(python: str, data: Path, out: Path, case: Case) -> None:
@@ -142,7 +163,12 @@ def check_case(python: str, data: Path, out: Path, case: Case) -> None:
     )  # fmt: skip
     if case.checkpoint == "async_local":  # of which the script does not load its scheduler
         arguments |= {"lr_decay_style": "constant", "warmup": 0}
-    check(Script("examples", python), case.ranks, settings, arguments, out, data, case.resumes)
+    job = Job(Script("examples", python), case.ranks, settings, arguments, out)
+    numbers = job.unbroken()
+    job.compare_with_plain(numbers)
+    job.load(numbers, data)
+    if case.resumes:
+        job.resume(numbers)
 
 
 def marked(case: Case) -> Any:
@@ -168,34 +194,41 @@ def test_examples_with_other_versions_of_transformers(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("checkpoint", ["sharded", "local", "use_pg_with_util"])
 @pytest.mark.parametrize(
-    ("folder", "model", "backend", "degree", "offload", "delayed"),
+    ("folder", "model", "degree", "offload", "delayed"),
     [
-        ("case_17", "llama_v2", "nccl", 2, 1, 0),
-        ("case_17", "mixtral", "smddp", 1, 0, 1),
-        ("case_17", "gpt_neox", "smddp", None, 1, 1),
-        ("case_11", "llama_v2", "smddp", 2, 1, 1),
-        ("case_11", "gpt2", "nccl", None, 0, 0),
-        ("case_11", "gpt_neox", "smddp", 1, 0, 0),
+        ("case_17", "llama_v2", 2, 1, 0),
+        ("case_17", "mixtral", 1, 0, 1),
+        ("case_17", "gpt_neox", None, 1, 1),
+        ("case_11", "llama_v2", 2, 1, 1),
+        ("case_11", "gpt2", None, 0, 0),
+        ("case_11", "gpt_neox", 1, 0, 0),
     ],
 )
 def test_older_scripts_train_as_plain_torch_and_resume(
-    python: Python, data: Data, tmp_path: Path, checkpoint: str, folder: str, model: str,
-    backend: str, degree: int | None, offload: int, delayed: int,
+    python: Python, data: Data, tmp_path: Path, folder: str, model: str, degree: int | None,
+    offload: int, delayed: int,
 ) -> None:  # fmt: skip
-    older = folder == "case_11"
-    arguments = arguments_of(
-        data(2), tmp_path, model, distributed_backend=backend, bf16=0, delayed_param=delayed,
-        offload_activations=offload, use_orig_params=offload, checkpoint_type=checkpoint,
-        **({} if degree is None else {"shard_degree": degree}),
-        # Script 11 takes a class for Llama that Transformers has not had since 4.48.
-        **({"use_smp_flash_attn": 0} if older else EXPERTS),
-    )  # fmt: skip
-    # Its sharded resume passes arguments to FSDP in the order of PyTorch 2.0.
-    resumes = not (older and checkpoint == "sharded")
-
-    check(Script(folder, python("")), 2, {}, arguments, tmp_path, data(2), resumes)
+    older, first = folder == "case_11", None
+    for checkpoint in ("local", "use_pg_with_util", "sharded"):
+        out = tmp_path / checkpoint
+        arguments = arguments_of(
+            data(2), out, model, bf16=0, delayed_param=delayed, offload_activations=offload,
+            use_orig_params=offload, checkpoint_type=checkpoint,
+            **({} if degree is None else {"shard_degree": degree}),
+            # Script 11 takes a class for Llama that Transformers has not had since 4.48.
+            **({"use_smp_flash_attn": 0} if older else EXPERTS),
+        )  # fmt: skip
+        job = Job(Script(folder, python("")), 2, {}, arguments, out)
+        numbers = job.unbroken()
+        if first is None:
+            first = numbers
+            job.compare_with_plain(numbers)
+            job.load(numbers, data(2))
+        assert_same(numbers, first)
+        # That of script 11 passes arguments to FSDP in the order of PyTorch 2.0.
+        if not (older and checkpoint == "sharded"):
+            job.resume(numbers)
 
 
 @pytest.mark.long
@@ -223,6 +256,27 @@ def test_all_degrees_and_numbers_of_ranks_learn_the_same_from_equal_data(
         assert norms == pytest.approx(expected, rel=1e-6)
         assert other.validation == first.validation
         assert_same_values(other, first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("checkpoint", ["sharded", "async_local"])
+def test_over_smddp_numbers_are_those_over_gloo(
+    python: Python, data: Data, tmp_path: Path, checkpoint: str
+) -> None:
+    script, settings = Script("examples", python("")), {"hybrid_shard_degree": 2}
+
+    ours, theirs = (
+        script.run(
+            2, tmp_path / backend, settings,
+            **arguments_of(
+                data(2), tmp_path / backend, "mistral", **EXPERTS, bf16=0, delayed_param=0,
+                checkpoint_type=checkpoint, distributed_backend=backend,
+            ),
+        )
+        for backend in ("smddp", "nccl")
+    )  # fmt: skip
+
+    assert_same(ours, theirs)
 
 
 @pytest.mark.long

@@ -55,11 +55,13 @@ class State:
 
 
 state = State()
+making = False
 
 
 def construct(self, module, *, process_group=None, sharding_strategy=None,
               post_param_init_fn=None, device_id=None, **options):  # fmt: skip
-    if process_group is None:  # else a part of the model, wrapped as the whole is
+    global making  # noqa: PLW0603 - parts are made while the whole is
+    if not making:
         if "INITIAL_VALUES" in os.environ:
             module.load_state_dict(torch.load(os.environ["INITIAL_VALUES"], weights_only=True))
         degree = state.hybrid_shard_degree
@@ -69,9 +71,11 @@ def construct(self, module, *, process_group=None, sharding_strategy=None,
             sharding_strategy = ShardingStrategy.HYBRID_SHARD
         if sharding_strategy in HYBRID:
             process_group = state.shard_groups(degree or dist.get_world_size())
+    is_part, making = making, True
     plain_construct(
         self, module, process_group, sharding_strategy, device_id=torch.device("cpu"), **options
     )
+    making = is_part
 
 
 def clip_grad_norm_(model, max_norm):
