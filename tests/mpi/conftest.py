@@ -48,6 +48,7 @@ THOROUGH = {
     "test_todays_models",
     "test_torch_models",
     "test_trainer",
+    "test_v2_conversions",
     "test_verdicts",
     "test_vit_sharded",
 }

@@ -39,7 +39,9 @@ def saved(smp: ModuleType, tmp_path: Path) -> Path:
     smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5))
     smp.save_checkpoint(str(tmp_path / "parts"), "first")
     smp.save_checkpoint(str(tmp_path / "parts"), "whole", partial=False)
-    smp.save_checkpoint(str(tmp_path / "parts"), "last")
+    smp.save_checkpoint(
+        str(tmp_path / "parts"), "last", user_content={"steps": 40, "optimizer": "SGD"}
+    )
     return tmp_path / "parts"
 
 
@@ -56,6 +58,57 @@ def test_from_pretrained_reads_what_was_converted(
     assert f"{tmp_path / 'made'}: 28 tensors of a " in capsys.readouterr().out
     read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "made")
     assert torch.equal(logits(read), logits(gpt2()))
+
+
+def test_scripts_of_v2_find_what_they_read(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "made"
+
+    code = main(["convert", str(saved), str(made), "--to", "v2", "--content", '{"epoch": 3}'])
+
+    assert code == 0
+    assert "; sharded has the optimizer's state, epoch, steps" in (told := capsys.readouterr().out)
+    assert told.endswith("; left behind: optimizer of the user content\n")
+    read = transformers.AutoModelForCausalLM.from_pretrained(made / "pretrained")
+    assert torch.equal(logits(read), logits(gpt2()))
+    content = {"model": gpt2().state_dict(), "optimizer": {"param_groups": [{"lr": 0.0}]},
+               "epoch": 0, "steps": 0}  # fmt: skip
+    wanted = {name: value.clone() for name, value in content["model"].items()}
+    for value in content["model"].values():
+        value.zero_()
+    dcp.load(content, checkpoint_id=made / "sharded")
+    assert all(torch.equal(value, wanted[name]) for name, value in content["model"].items())
+    assert content["optimizer"] == {"param_groups": [{"lr": 0.5}]}
+    assert (content["epoch"], content["steps"]) == (3, 40)
+
+
+def test_v2_refuses_what_would_be_lost_or_left(saved: Path, tmp_path: Path) -> None:
+    config = saved / "last_partial"
+    text = refused(saved / "whole", tmp_path, to="v2", config=config, content={"epoch": 0})
+    assert "got content epoch for sharded, which is not written" in text
+    text = refused(saved, tmp_path, to="dcp", content={"epoch": 0})
+    assert "got content, which dcp has no place for" in text
+    convert(saved, tmp_path / "made", "v2")
+    assert "has sharded of another checkpoint" in refused(
+        saved / "whole", tmp_path, to="v2", config=config
+    )
+
+
+def test_an_optimizer_that_fsdp_cannot_shard_is_left_out_by_name(
+    smp: ModuleType, tmp_path: Path
+) -> None:
+    model = smp.DistributedModel(gpt2())
+    optimizer = smp.DistributedOptimizer(torch.optim.Adafactor(model.parameters()))
+    sum(one.square().sum() for one in model.parameters()).backward()
+    optimizer.step()
+    smp.save_checkpoint(str(tmp_path / "parts"), "one")
+
+    told = convert(tmp_path / "parts", tmp_path / "made", "v2")
+
+    assert "; sharded is left out: the optimizer's " in told
+    assert "has other shapes than its parameters" in told
+    assert not (tmp_path / "made/sharded").exists()
 
 
 def test_what_others_wrote_is_converted_both_ways(tmp_path: Path) -> None:
@@ -106,7 +159,7 @@ def test_damage_and_what_is_missing_is_named(saved: Path, tmp_path: Path) -> Non
     assert "there is no checkpoint" in refused(tmp_path / "nowhere", tmp_path)
     (tmp_path / "empty").mkdir()
     assert "holds no checkpoint that can be converted" in refused(tmp_path / "empty", tmp_path)
-    assert "expected 'dcp' or 'huggingface'" in refused(saved / "whole", tmp_path, to="onnx")
+    assert "expected 'dcp', 'huggingface' or 'v2'" in refused(saved / "whole", tmp_path, to="onnx")
     assert "is no config.json" in refused(saved / "whole", tmp_path, config=saved)
 
 

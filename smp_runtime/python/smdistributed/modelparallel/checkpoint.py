@@ -42,14 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     converted.set_defaults(run=_convert)
     converted.add_argument("source", type=Path, help="a checkpoint, or the folder of several")
     converted.add_argument("target", type=Path, help="a folder")
-    converted.add_argument("--to", choices=["dcp", "huggingface"], required=True,
-                           help="torch.distributed.checkpoint, with the optimizer's state, or "
-                           "safetensors of the model")  # fmt: skip
+    converted.add_argument("--to", choices=["dcp", "huggingface", "v2"], required=True,
+                           help="torch.distributed.checkpoint, with the optimizer's state; "
+                           "safetensors of the model; or both, for scripts of SMP v2")  # fmt: skip
     converted.add_argument("--key", help="where a checkpoint of DCP has the model: app.model")
     converted.add_argument("--max-shard-size", default="5GB", metavar="SIZE",
                            help="of a file for Hugging Face (5GB)")  # fmt: skip
     converted.add_argument("--config", type=Path, metavar="PATH",
                            help="config.json for Hugging Face (that of SOURCE)")  # fmt: skip
+    converted.add_argument("--content", type=_entries, metavar="JSON",
+                           help="what scripts of SMP v2 read besides: {\"epoch\": 0}")  # fmt: skip
     for command in (verify, inspect):
         command.add_argument("path", type=Path, nargs="+", help="a checkpoint, a folder of them, "
                              "or a file")  # fmt: skip
@@ -78,8 +80,18 @@ def _verify(given: argparse.Namespace) -> int:
 
 def _convert(given: argparse.Namespace) -> int:
     print(convert(given.source, given.target, given.to, key=given.key, config=given.config,
-                  max_shard_size=given.max_shard_size))  # fmt: skip
+                  max_shard_size=given.max_shard_size, content=given.content))  # fmt: skip
     return 0
+
+
+def _entries(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no object of JSON; expected entries by name")
+    return content
 
 
 def _inspect(given: argparse.Namespace) -> int:

@@ -6,61 +6,32 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.dcp_content import GROUPS, STATE, DcpContent
+from smdistributed.modelparallel.torch._checkpoint.conversion_sources import (
+    LEFT_OUT,
+    Source,
+    open_source,
+)
+from smdistributed.modelparallel.torch._checkpoint.dcp_content import DcpContent
 from smdistributed.modelparallel.torch._checkpoint.dcp_writing import write_dcp
 from smdistributed.modelparallel.torch._checkpoint.file_splits import (
     INDEX,
     byte_count,
     split_into_files,
 )
-from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainValues
+from smdistributed.modelparallel.torch._checkpoint.model_config import has_replaced_names
 from smdistributed.modelparallel.torch._checkpoint.pretrained_folder import NAME, finish, publish
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
-from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
-from smdistributed.modelparallel.torch._checkpoint.whole_parts import (
-    LocalValues,
-    WholeParts,
-    aliases,
-)
-from smdistributed.modelparallel.torch._files.checkpoint_kinds import Dcp, Parts, checkpoints_below
-from smdistributed.modelparallel.torch._files.dcp_entries import Below, DcpEntries
-from smdistributed.modelparallel.torch._files.dcp_folder import METADATA
-from smdistributed.modelparallel.torch._files.dcp_places import readable
+from smdistributed.modelparallel.torch._checkpoint.v2_folder import PRETRAINED, ShardedState
 from smdistributed.modelparallel.torch._files.disk import explained
 from smdistributed.modelparallel.torch._files.safetensors_file import (
     SafetensorsWriter,
     require_known_types,
 )
-from smdistributed.modelparallel.torch._files.torch_file import BadFile
-from smdistributed.modelparallel.torch._files.verification import problems_of
-from smdistributed.modelparallel.torch._state.own_entries import likes_of
-from smdistributed.modelparallel.torch._state.streamed_states import KeptState
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
-
-_LEFT_OUT = "; the optimizer's state is left out"
-_CONFIGS = ("config.json", "generation_config.json")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A checkpoint that is read as it is looked at."""
-
-    kind: str
-    model: PlainValues
-    kept: KeptState | None = None
-    """The state of optimizers, if it has any that can be converted."""
-    field: Callable[[str], PlainValues] | None = None
-    """What they keep by a field."""
-    left_out: str = ""
-    """What is said of state that is there, and cannot be converted."""
 
 
 def convert(
@@ -71,6 +42,7 @@ def convert(
     key: str | None = None,
     max_shard_size: int | str = "5GB",
     config: str | os.PathLike[str] | None = None,
+    content: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes what is in ``source`` into the folder ``target`` in another form, a value at a time.
     Needs no job, and runs nothing that a file holds.
@@ -81,145 +53,110 @@ def convert(
             Face; or a file of ``torch.save`` or safetensors with a state dict.
         target: a folder; a checkpoint of that form that is there is replaced.
         to: "dcp", as ``smp.save_dcp`` writes it, with the optimizer's state if ``source`` has parts
-            with such; or "huggingface", as ``smp.save_pretrained`` does: the model alone.
+            with such; "huggingface", as ``smp.save_pretrained`` does: the model alone; or "v2", for
+            scripts of SMP v2: that folder as ``pretrained``, and, if ``source`` has parts with the
+            optimizer's state, ``sharded``, a checkpoint of DCP that they resume from. It also has
+            the entries of the user content, if that is a dictionary, ``lr_scheduler`` as
+            ``scheduler``.
         key: where ``source``, of DCP, has the model, such as "app.model", or where ``target`` of
             DCP is to have it; None: in the one dictionary of ``source`` with tensors that are no
             optimizer's, and "model".
         max_shard_size: the size of a file for Hugging Face.
         config: a folder or file with ``config.json`` of the model, which goes to Hugging Face's
-            files; None: that beside ``source``, if it is there.
+            files; None: that in ``source``, if it is there. "v2" needs one, and so does
+            "huggingface" of a checkpoint that does not say by what names the model was known before
+            tensor parallelism. Where Transformers is installed, the checkpoint has to have the
+            entries of the model that it describes, all of them and no others.
+        content: further entries of ``sharded``, which the script asks for: ``{"epoch": 0}``.
 
     Returns:
-        A sentence about what was converted.
+        A sentence about what was converted, and what was left behind.
 
     Raises:
-        SMPCheckpointError: for what is not whole, not known, or does not have the names from before
-            modules were replaced; ``target`` is as it was then.
+        SMPCheckpointError: for what is not whole, not known, of another model than ``config``, or
+            does not have the names from before modules were replaced; ``target`` is as it was then.
     """
     from_path, into = Path(source).resolve(), Path(target).resolve()
     if from_path == into or into in from_path.parents:
         raise SMPCheckpointError(
             f"convert got {into} for its target, where the source is; give another folder"
         )
-    found = _open(from_path, key)
+    if to not in ("dcp", "huggingface", "v2"):
+        raise SMPCheckpointError(f"convert got to={to!r}; expected 'dcp', 'huggingface' or 'v2'")
+    if content and to != "v2":
+        raise SMPCheckpointError(f"convert got content, which {to} has no place for; expected v2")
+    found = open_source(from_path, key, None if config is None else Path(config))
+    told = f"{into}: {len(found.model.entries)} tensors of a {found.kind}"
     if to == "dcp":
-        content = DcpContent()
-        content.add_model(found.model, "model" if key is None else key)
-        if found.kept is not None and found.field is not None:
-            content.add_optimizer(found.kept, found.field, "optimizer")
-        write_dcp(into, content)
-        state = " and the state of its optimizer" if found.kept is not None else found.left_out
-    elif to == "huggingface":
-        _write_pretrained(into, found.model, byte_count(max_shard_size, "convert got"), _configs(
-            from_path if config is None else Path(config), wanted=config is not None))  # fmt: skip
-        state = _LEFT_OUT if found.kept is not None else found.left_out
-    else:
-        raise SMPCheckpointError(f"convert got to={to!r}; expected 'dcp' or 'huggingface'")
-    return f"{into}: {len(found.model.entries)} tensors of a {found.kind}{state}"
+        return told + _to_dcp(into, found, "model" if key is None else key)
+    limit = byte_count(max_shard_size, "convert got")
+    pretrained = _Pretrained(found, limit, needs_config=to == "v2")
+    if to == "huggingface":
+        pretrained.write(into)
+        return told + (LEFT_OUT if found.kept is not None else found.left_out) + pretrained.told
+    sharded = ShardedState(found, content or {})
+    sharded.check(into)
+    sharded.write(into)
+    pretrained.write(into / PRETRAINED)
+    return told + sharded.told + pretrained.told
 
 
-def _open(path: Path, key: str | None) -> Source:
-    if (path / _runtime.NEWEST).is_file():
-        name = (path / _runtime.NEWEST).read_text(encoding="utf-8").strip()
-        path = path / name
-    path = readable(path)
-    if not path.exists():
-        raise SMPCheckpointError(f"there is no checkpoint {path}")
-    if path.is_dir():
-        for place, one in checkpoints_below(path, depth=0):
-            if isinstance(one, BadFile):
-                raise SMPCheckpointError(f"{place}: {one}")
-            if isinstance(one, Parts):
-                whole = WholeParts(PartialCheckpoint(place, weights_only=True))
-                return Source(one.kind, whole.model(), whole.optimizer(), whole.field)
-            if isinstance(one, Dcp):
-                return _of_dcp(place, one, key)
-        entries = read_whole_model(
-            path / "pytorch_model.bin",
-            lambda: f"{path} holds no checkpoint that can be converted: expected manifest.json, "
-            f"{METADATA}, model.safetensors, pytorch_model.bin or an index of either",
-            is_of_others=True,
-            weights_only=True,
-        )  # fmt: skip
-        return Source("folder of Hugging Face", _of_entries(path, dict(entries)))
-    entries = read_whole_model(
-        path, lambda: f"there is no file {path}", is_of_others=True, weights_only=True
-    )
-    return Source("whole model", _of_entries(path, dict(entries)))
+def _to_dcp(folder: Path, found: Source, key: str) -> str:
+    content = DcpContent()
+    content.add_model(found.model, key)
+    if found.kept is not None and found.field is not None:
+        content.add_optimizer(found.kept, found.field, "optimizer")
+    write_dcp(folder, content)
+    return " and the state of its optimizer" if found.kept is not None else found.left_out
 
 
-def _of_entries(path: Path, entries: dict[str, torch.Tensor]) -> LocalValues:
-    others = [name for name, value in entries.items() if not isinstance(value, torch.Tensor)]
-    if others:
-        raise SMPCheckpointError(
-            f"{path} holds {others[0]}, which is no tensor: expected the state dict of a model"
-        )
-    return LocalValues(entries, likes_of(entries), aliases(entries))
+class _Pretrained:
+    """The model of ``found`` as a folder of Hugging Face, with files of at most ``limit`` bytes.
+    ``told`` is what is to be said of it.
 
+    Raises SMPCheckpointError where a config is missing that it needs, or is of another model.
+    """
 
-def _of_dcp(folder: Path, one: Dcp, key: str | None) -> Source:
-    if problems := problems_of(folder, one, one.names):
-        raise SMPCheckpointError("\n".join(f"{folder}/{problem}" for problem in problems))
-    entries = DcpEntries(folder)
-    optimizers = {name.partition(f"{GROUPS}.")[0] for name in entries if f"{GROUPS}." in name}
-    states = tuple(f"{of}{STATE}." for of in optimizers)
-    tensors = [name for name in entries.likes if not name.startswith(states)]
-    prefix = _prefix_of(folder, tensors, entries.paths) if key is None else f"{key}." if key else ""
-    names = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
-    if not names:
-        raise SMPCheckpointError(
-            f"{folder} has no tensor of a model below {prefix!r}; there are "
-            f"{', '.join(list(entries.likes)[:8]) or 'no tensors'}"
-        )
-    below = Below(entries, names)
-    left_out = _LEFT_OUT if optimizers else ""
-    return Source(one.kind, LocalValues(below, below.likes, {}), left_out=left_out)
+    def __init__(self, found: Source, limit: int, *, needs_config: bool) -> None:
+        self._values, self._config, self._limit = found.model, found.config, limit
+        if has_replaced_names(found.model.entries):
+            raise SMPCheckpointError(
+                f"the {found.kind} has names of a model that tensor parallelism has replaced, such "
+                f"as {next(iter(found.model.entries))}, and does not say what it was before; give "
+                "the config.json of the model by --config"
+            )
+        if needs_config and self._config is None:
+            raise SMPCheckpointError(
+                f"the {found.kind} has no config.json, which from_pretrained needs; give that of "
+                "the model by --config"
+            )
+        names: Iterable[str] = found.model.entries
+        self.told = "; without config.json, which from_pretrained needs: give it by --config"
+        if self._config is not None:
+            names, self.told = self._config.written(found.model)
+        self._likes = {name: found.model.entries[name].like for name in names}
+        require_known_types(self._likes)
 
-
-def _prefix_of(folder: Path, tensors: Sequence[str], paths: Mapping[str, tuple[Any, ...]]) -> str:
-    """The keys in front of the model's names: of the one dictionary that has tensors."""
-    found = {".".join(map(str, (*paths.get(name, (name,))[:-1], ""))) for name in tensors}
-    if len(found) == 1:
-        return found.pop()
-    told = ", ".join(repr(prefix.removesuffix(".")) for prefix in sorted(found))
-    raise SMPCheckpointError(
-        f"{folder} has tensors in several places, {told or 'none'}; say by key which is the model"
-    )
-
-
-def _configs(place: Path, *, wanted: bool) -> list[Path]:
-    """The configs of the model in a folder, or a file."""
-    found = [place] if place.is_file() else [place / name for name in _CONFIGS]
-    there = [file for file in found if file.is_file() and file.name in _CONFIGS]
-    if wanted and not there:
-        raise SMPCheckpointError(f"{place} is no config.json, and has none")
-    return there
-
-
-def _write_pretrained(
-    folder: Path, values: PlainValues, limit_bytes: int, configs: Sequence[Path]
-) -> None:
-    likes = {name: one.like for name, one in values.entries.items()}
-    require_known_types(likes)
-    split = split_into_files(likes, limit_bytes)
-    with explained(f"cannot write into {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        finish(folder)
-        staging = Path(tempfile.mkdtemp(prefix=f".{NAME}.", suffix=".staging", dir=folder))
-    try:
-        for config in configs:
-            with explained(f"cannot copy {config} into {folder}"):
-                shutil.copyfile(config, staging / config.name)
-        index = split.index()
-        if index is not None:
-            _runtime.write_file(staging / INDEX, index)
-        for file, held in split.files.items():
-            writer = SafetensorsWriter(staging / file, held)
-            for name in writer.names:
-                value = values.value(name)
-                assert value is not None
-                writer.write(value)
-            writer.commit()
-        publish(staging, folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    def write(self, folder: Path) -> None:
+        split = split_into_files(self._likes, self._limit)
+        with explained(f"cannot write into {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            finish(folder)
+            staging = Path(tempfile.mkdtemp(prefix=f".{NAME}.", suffix=".staging", dir=folder))
+        try:
+            if self._config is not None:
+                floats = [one.dtype for one in self._likes.values() if one.is_floating_point()]
+                self._config.write(staging, floats[0] if floats else None)
+            index = split.index()
+            if index is not None:
+                _runtime.write_file(staging / INDEX, index)
+            for file, held in split.files.items():
+                writer = SafetensorsWriter(staging / file, held)
+                for name in writer.names:
+                    value = self._values.value(name)
+                    assert value is not None
+                    writer.write(value)
+                writer.commit()
+            publish(staging, folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import Files, rank0s_file
+from smdistributed.modelparallel.torch._checkpoint.model_config import CONFIG
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._ranks import ranks
 from smdistributed.modelparallel.torch._state.model_names import (
@@ -58,6 +59,8 @@ def _write_common(files: Files, model: DistributedModel, user_content: bytes | N
         plain, axes = model.plain, axes_of(model.get_module())
         slices = Slices(axes, model.replaced(), plain.classes, plain.names)
         files.write_text("slices.json", slices_to_json(slices))
+    if config := model.plain.config_text():
+        files.write_text(CONFIG, config)
     if user_content is not None:
         files.write_text(_USER_CONTENT, user_content)
 

@@ -4,12 +4,16 @@ together, from parts that lie in memory as files do, when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.model_config import (
+    ModelConfig,
+    has_replaced_names,
+)
 from smdistributed.modelparallel.torch._checkpoint.plain_values import PlainValues
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
@@ -49,18 +53,29 @@ class WholeParts:
     """Raises SMPCheckpointError for parts that are missing or damaged, and for modules that were
     replaced by distributed ones where nothing says by what names they were known before."""
 
-    def __init__(self, folder: PartialCheckpoint) -> None:
-        self._where = str(folder.folder)
+    def __init__(self, folder: PartialCheckpoint, config: ModelConfig | None = None) -> None:
+        self._folder = folder
         slices = folder.slices(1)
         assert slices is not None
         self._axes, self._order = slices.axes, slices.names
-        self._to_plain = _translation(self._where, slices)
         saved = SavedRanks(folder)
+        self.has_loss_scale = saved.loss_scale is not None
         self._ranks = [
             _Rank(saved.state(rank, [], mmap_optimizer=True)) for rank in range(folder.tp)
         ]
         first = self._ranks[0]
+        self._to_plain = _translation(str(folder.folder), slices, first.likes, config)
         self._tied = {name: one for name, one in first.tied.items() if one in first.likes}
+
+    def user_content(self) -> Any:
+        """The script's own. Raises SMPCheckpointError for what cannot be read without running code
+        of the file."""
+        return self._folder.user_content()
+
+    @property
+    def common(self) -> list[str]:
+        """Keys of what optimizers kept for no parameter."""
+        return sorted(self._ranks[0].saved.common)
 
     def model(self) -> LocalValues:
         """The entries of the model, from masters where there are such."""
@@ -148,17 +163,24 @@ def aliases(entries: Mapping[str, Any]) -> dict[str, str]:
     return {name: one for name, one in found.items() if name != one}
 
 
-def _translation(where: str, slices: Slices) -> Translation:
+def _translation(
+    where: str, slices: Slices, names: Iterable[str], config: ModelConfig | None
+) -> Translation:
     """To the names from before modules were replaced."""
+    replaced = slices.replaced
+    is_whole = has_replaced_names(names) and not slices.classes.get("")
+    if is_whole and config is not None:  # the class of the root, which holds all others
+        return config.registration().to_plain or dict
     unknown = (
-        ["modules of the model"] if slices.replaced is None else
-        [f"{name or '(root)'}, now {kind}," for name, kind in slices.replaced.items()
+        ["modules of the model"] if replaced is None else
+        [f"{name or '(root)'}, now {kind}," for name, kind in replaced.items()
          if name not in slices.classes]
     )  # fmt: skip
     if unknown:
+        mend = "give its config.json, or load it" if is_whole else "load it"
         raise SMPCheckpointError(
             f"{where} was saved by a version that did not say of what class {unknown[0]} had been "
-            "before it was replaced, and so which names its parameters had; load it in a job, and "
+            f"before it was replaced, and so which names its parameters had; {mend} in a job, and "
             "save it there by smp.save_dcp or smp.save_pretrained"
         )
     known = {name: predefined_by_name(kind) for name, kind in slices.classes.items()}

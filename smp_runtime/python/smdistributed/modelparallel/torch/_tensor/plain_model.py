@@ -40,6 +40,16 @@ class PlainModel:
             setattr(config, name, str(dtype).removeprefix("torch."))
         return [config] if self.generation_config is None else [config, self.generation_config]
 
+    def config_text(self) -> str:
+        """The content of the file with its config; "" for other models, and where Transformers
+        cannot write it."""
+        for config in self.configs(None)[:1]:
+            try:
+                return str(config.to_json_string())
+            except Exception:  # of Transformers, which refuses some settings
+                return ""
+        return ""
+
 
 def described(model: nn.Module, replaced: Mapping[str, nn.Module]) -> PlainModel:
     """The description of ``model``, of which modules are about to be replaced.
