@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,6 +111,37 @@ def test_an_optimizer_that_fsdp_cannot_shard_is_left_out_by_name(
     assert "; sharded is left out: the optimizer's " in told
     assert "has other shapes than its parameters" in told
     assert not (tmp_path / "made/sharded").exists()
+
+
+@pytest.mark.parametrize("to", ["huggingface", "dcp"])
+def test_a_model_is_not_in_memory_as_a_whole(smp: ModuleType, tmp_path: Path, to: str) -> None:
+    layers = [nn.Linear(1024, 1024, bias=False) for _ in range(24)]  # of 4 MiB
+    model = smp.DistributedModel(nn.Sequential(*layers))
+    smp.save_checkpoint(str(tmp_path / "parts"), "one")
+    del layers, model
+    seen = [anonymous_bytes()]
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.001):
+            seen.append(anonymous_bytes())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        convert(tmp_path / "parts", tmp_path / "made", to, max_shard_size="9MB")
+    finally:
+        ended.set()
+        watching.join()
+
+    assert max(seen) - seen[0] < 32 * 2**20, "of 96"
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is no file's."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
 
 
 def test_what_others_wrote_is_converted_both_ways(tmp_path: Path) -> None:

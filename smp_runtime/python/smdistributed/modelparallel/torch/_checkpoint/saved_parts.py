@@ -78,6 +78,13 @@ class PartialCheckpoint:
         return [f"{kind}_{pp}_{tp_rank}.pt" for pp in stages]
 
     @property
+    def has_optimizer(self) -> bool:
+        """False for what a job without an optimizer saved."""
+        of_folder = [file.name for file in self.folder.iterdir()]
+        names = of_folder if self._manifest is None else [one.name for one in self._manifest.files]
+        return any(name.startswith("optimizer_") for name in names)
+
+    @property
     def _is_short(self) -> bool:
         """True if names are those of sharded data parallelism alone: without degrees."""
         return (self.folder / "model_0.pt").is_file()

@@ -60,8 +60,9 @@ class WholeParts:
         self._axes, self._order = slices.axes, slices.names
         saved = SavedRanks(folder)
         self.has_loss_scale = saved.loss_scale is not None
+        names: list[str] | None = [] if folder.has_optimizer else None
         self._ranks = [
-            _Rank(saved.state(rank, [], mmap_optimizer=True)) for rank in range(folder.tp)
+            _Rank(saved.state(rank, names, mmap_optimizer=True)) for rank in range(folder.tp)
         ]
         first = self._ranks[0]
         self._to_plain = _translation(str(folder.folder), slices, first.likes, config)
