@@ -165,6 +165,19 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
+def test_from_smp_v2(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("from_smp_v2", tmp_path, warm_interpreter)
+
+    losses = numbers(r"(?m)^step \d+: loss ([\d.]+)", output)
+    job, resumed, of_v1, begun = losses[:6], losses[6:8], losses[8:12], losses[12:]
+    assert job[-1] < job[0] - 0.5
+    assert max(resumed) < job[2], "goes on from the checkpoint"
+    assert len(begun) == 1, "ten steps are left after those of v1"
+    assert begun[0] < of_v1[1], "goes on from the checkpoint of v1"
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("built")
 def test_sharded_training(tmp_path: Path, warm_interpreter: Path) -> None:
     output = run("sharded_training", tmp_path, warm_interpreter)
 
