@@ -165,8 +165,8 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_from_smp_v2(tmp_path: Path, warm_interpreter: Path) -> None:
-    output = run("from_smp_v2", tmp_path, warm_interpreter)
+def test_from_smp_v2(tmp_path: Path) -> None:
+    output = run("from_smp_v2", tmp_path)
 
     losses = numbers(r"(?m)^step \d+: loss ([\d.]+)", output)
     job, resumed, of_v1, begun = losses[:6], losses[6:8], losses[8:12], losses[12:]
