@@ -42,6 +42,7 @@ class C10dStore : public transport::KeyValueStore {
   explicit C10dStore(StorePtr store);
 
   bool has(const std::string& key) override;
+  std::optional<std::string> find(const std::string& key) override;
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, const transport::WaitLimit& limit) override;
   [[nodiscard]] const JobSecret* secret() const override { return secret_of(*store_); }

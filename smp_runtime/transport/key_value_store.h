@@ -2,6 +2,7 @@
 // Store by which the ranks of a group tell each other what they need before they are connected.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "smp_runtime/core/job_secret.h"
@@ -14,6 +15,9 @@ class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
   [[nodiscard]] virtual bool has(const std::string& key) = 0;
+  /// The key's value, none while there is none: waits for nobody. One request, where has() and
+  /// get() are several.
+  [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits for the key. Throws HostError when the limit passes first.
   virtual std::string get(const std::string& key, const WaitLimit& limit) = 0;

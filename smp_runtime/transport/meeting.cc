@@ -19,9 +19,6 @@ using std::chrono::milliseconds;
 
 /// Between two looks for what may have gone wrong.
 constexpr milliseconds kLookInterval{20};
-/// For a key that is there. A store is late when its machine stands still, as a virtual one that is
-/// moved or saved does for seconds.
-constexpr milliseconds kLongestRead{30'000};
 /// By so much the clocks of two hosts may differ.
 constexpr int64_t kClockSkewMs = 1000;
 /// Before the text of a failure, in place of a roster.
@@ -84,13 +81,8 @@ std::vector<std::string> Meeting::hosts() const {
   return hosts;
 }
 
-std::optional<std::string> Meeting::read(const std::string& key) {
-  if (!store_.has(key)) return std::nullopt;
-  return store_.get(key, WaitLimit::after(kLongestRead, limit_.operation));
-}
-
 std::optional<MeetingCard> Meeting::card_of(int rank) {
-  const std::optional<std::string> text = read(card_key(rank));
+  const std::optional<std::string> text = store_.find(card_key(rank));
   return text ? MeetingCard::parse(*text) : std::nullopt;
 }
 
@@ -146,7 +138,7 @@ void Meeting::gather() {
 /// a second process.
 void Meeting::update(int rank) {
   Seat& seat = seats_[static_cast<size_t>(rank)];
-  const auto answer = seat.here ? std::nullopt : read(answer_key(leader_, rank));
+  const auto answer = seat.here ? std::nullopt : store_.find(answer_key(leader_, rank));
   if (answer) seat.here = true;
   std::optional<MeetingCard> card = card_of(rank);
   if (!card) return;
@@ -175,7 +167,7 @@ std::string Meeting::await(const std::string& key) {
   // Rank 0 knows who is missing: its answer comes first.
   const Deadline deadline = limit_.deadline + who_.late_grace;
   for (Pace pace(size());; pace.sleep()) {
-    if (const std::optional<std::string> value = read(key)) return *value;
+    if (const std::optional<std::string> value = store_.find(key)) return *value;
     if (const std::optional<Failure> failure = trouble()) fail(*failure);
     if (Clock::now() >= deadline) fail({0, late_text({0})});
   }
@@ -202,7 +194,7 @@ void Meeting::fail(const Failure& failure) {
   if (has_place()) store_.set(card_key(who_.rank), mine_.text());
   const Deadline deadline = Clock::now() + who_.late_grace;
   for (Pace pace(size()); leader_.empty() && has_place() && Clock::now() < deadline; pace.sleep()) {
-    if (const auto leader = read(call_key(mine_.nonce))) leader_ = *leader;
+    if (const auto leader = store_.find(call_key(mine_.nonce))) leader_ = *leader;
   }
   if (!leader_.empty()) {
     store_.set(answer_key(leader_, who_.rank), mine_.nonce);
@@ -225,7 +217,8 @@ std::optional<Meeting::Failure> Meeting::trouble() {
 
 /// One that has laid its card over this one's, or has told of it.
 std::optional<Meeting::Failure> Meeting::second_process() {
-  if (const auto refusal = read(refusal_key(mine_.nonce))) return Failure{who_.rank, *refusal};
+  if (const auto refusal = store_.find(refusal_key(mine_.nonce)))
+    return Failure{who_.rank, *refusal};
   const std::optional<MeetingCard> card = card_of(who_.rank);
   if (!card || card->nonce == mine_.nonce) return std::nullopt;
   Failure failure{who_.rank, two_processes(mine_, *card)};
@@ -257,8 +250,8 @@ std::optional<Meeting::Failure> Meeting::taken() {
   if (!before_ || before_->same_process(mine_)) return std::nullopt;
   if (before_->came_ms < mine_.began_ms + kClockSkewMs) return std::nullopt;
   const auto leader =
-      who_.rank == 0 ? std::optional(before_->nonce) : read(call_key(before_->nonce));
-  const auto roster = leader ? read(roster_key(*leader)) : std::nullopt;
+      who_.rank == 0 ? std::optional(before_->nonce) : store_.find(call_key(before_->nonce));
+  const auto roster = leader ? store_.find(roster_key(*leader)) : std::nullopt;
   if (!roster || roster->starts_with(kRefusal)) return std::nullopt;
   for (const std::string& text : split(*roster, kBetweenCards)) {
     const std::optional<MeetingCard> card = MeetingCard::parse(text);
@@ -299,7 +292,7 @@ void Meeting::look() {
   if (now < next_look_) return;
   next_look_ = now + kLookInterval;
   limit_.look();
-  if (const auto told = read(prefix() + kFailureKey)) throw HostError(*told);
+  if (const auto told = find(kFailureKey)) throw HostError(*told);
   if (const std::optional<Failure> failure = ended()) throw HostError(failure->reason);
 }
 
@@ -313,7 +306,7 @@ void Meeting::tell(const std::string& reason) {
 
 std::string Meeting::get(const std::string& key, const WaitLimit& limit) {
   for (Pace pace(size());; pace.sleep()) {
-    if (const std::optional<std::string> value = read(prefix() + key)) return *value;
+    if (const std::optional<std::string> value = find(key)) return *value;
     look();
     if (Clock::now() >= limit.deadline) {
       throw HostError(

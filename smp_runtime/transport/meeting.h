@@ -60,6 +60,9 @@ class Meeting : public KeyValueStore {
   void tell(const std::string& reason);
 
   bool has(const std::string& key) override { return store_.has(prefix() + key); }
+  std::optional<std::string> find(const std::string& key) override {
+    return store_.find(prefix() + key);
+  }
   void set(const std::string& key, const std::string& value) override {
     store_.set(prefix() + key, value);
   }
@@ -81,7 +84,6 @@ class Meeting : public KeyValueStore {
 
   [[nodiscard]] int size() const { return static_cast<int>(who_.names.size()); }
   [[nodiscard]] int name(int rank) const { return who_.names[static_cast<size_t>(rank)]; }
-  [[nodiscard]] std::optional<std::string> read(const std::string& key);
   [[nodiscard]] std::optional<MeetingCard> card_of(int rank);
 
   void meet();

@@ -6,19 +6,29 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/named_thread.h"
+#include "smp_runtime/core/text.h"
 
 namespace smp::session {
 namespace {
 
 constexpr std::size_t kMostPolled = 64;  // ranks at one poll
+constexpr std::size_t kFew = 16;         // so many that a call needs are all polled
+constexpr std::size_t kMostTold = 32;    // ranks in other calls that those in a call tell of
 constexpr int kManyPolls = 8;            // after these most polls are left out
-constexpr std::chrono::seconds kStoreTime{10};
 
 std::string key_of(int rank) { return fmt::format("waits/{}", rank); }
+/// Where those in a call tell each other of ranks in other calls.
+std::string key_of_told(const std::string& label) { return "waits in other calls/" + label; }
+
+bool same_call(const Wait& one, const Wait& other) {
+  return one.label == other.label && one.turn == other.turn && one.ended == other.ended &&
+         one.mismatch == other.mismatch;
+}
 
 /// A wait for a rank that saves a large model is long and rightful: 1,000 ranks need not poll each
 /// second.
@@ -159,7 +169,7 @@ void DeadlockDetector::poll(const Call& call) {
     store_->set(key_of(rank_), encode(wait));
   }
   if (Clock::now() - call.since < timing_.judge || !is_due(call.polls)) return;
-  judge(call, waits_around(call));
+  judge(call, waits_around(call, window_));
 }
 
 Wait DeadlockDetector::described(const Call& call) const {
@@ -199,7 +209,7 @@ void DeadlockDetector::check_failed() {
     std::string found =
         is_confirmed && confirmations_ + 1 >= timing_.confirmations ? suspicion_ : std::string();
     try {
-      const std::map<int, Wait> waits = waits_around(call);
+      const std::map<int, Wait> waits = waits_around(call, kMostPolled);
       const std::vector<int> path = deadlock_of(waits, rank_);
       if (!path.empty() && !waits.at(path.back()).mismatch.empty()) {
         found = deadlock_text(waits, path);
@@ -212,28 +222,73 @@ void DeadlockDetector::check_failed() {
   check();
 }
 
-/// This rank, those that it needs, those that these need, and so on.
-std::map<int, Wait> DeadlockDetector::waits_around(const Call& call) {
+/// This rank, those that it needs, those that these need, and so on. Of more than kFew that a call
+/// needs, those that its ranks have told of stand for the others in the same calls.
+std::map<int, Wait> DeadlockDetector::waits_around(const Call& call, std::size_t window) {
   std::map<int, Wait> waits;
   {
     const std::lock_guard lock(mutex_);
     waits[rank_] = described(call);
   }
-  std::vector<int> next = call.needs;
+  const auto to_poll = [this](const Wait& wait) {
+    return wait.needs.size() <= kFew ? wait.needs : told_of(wait.label);
+  };
+  std::vector<int> next = to_poll(waits.at(rank_));
   std::size_t polled = 0;
   while (!next.empty() && polled < kMostPolled) {
     const int rank = next.back();
     next.pop_back();
     if (waits.contains(rank)) continue;
     ++polled;
-    if (!store_->has(key_of(rank))) continue;
-    const auto limit = transport::WaitLimit::after(kStoreTime, "looking at a wait");
-    if (const auto wait = decode(store_->get(key_of(rank), limit))) {
-      next.insert(next.end(), wait->needs.begin(), wait->needs.end());
+    if (const auto wait = decode(store_->find(key_of(rank)).value_or(""))) {
+      const std::vector<int> more = to_poll(*wait);
+      next.insert(next.end(), more.begin(), more.end());
       waits[rank] = *wait;
     }
   }
+  if (call.needs.size() > kFew) poll_window(call, window, waits);
   return waits;
+}
+
+std::vector<int> DeadlockDetector::told_of(const std::string& label) {
+  std::vector<int> ranks;
+  for (const std::string& word : split(store_->find(key_of_told(label)).value_or(""), ' ')) {
+    if (const auto rank = parse_number<int>(word)) ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+/// Adds a rank of each call that nobody has told of yet, and tells of it. Ranks that come into the
+/// map stay the same from poll to poll, so that a path through them is confirmed.
+void DeadlockDetector::poll_window(const Call& call, std::size_t window,
+                                   std::map<int, Wait>& waits) {
+  const Wait& own = waits.at(rank_);
+  const auto stands_in_the_way = [&](int rank, const Wait& wait) {
+    return std::ranges::find(call.needs, rank) != call.needs.end() && is_missing(own, wait);
+  };
+  std::vector<int> known;  // one of each call
+  for (const auto& [rank, wait] : waits) {
+    if (stands_in_the_way(rank, wait)) known.push_back(rank);
+  }
+  const std::size_t before = known.size();
+  bool some_fellow = false;
+  // Fellows begin behind themselves, so that all together poll all.
+  const auto after = std::ranges::upper_bound(call.needs, rank_) - call.needs.begin();
+  for (std::size_t i = 0; i < std::min(window, call.needs.size()); ++i) {
+    const std::size_t place = (static_cast<std::size_t>(after) + next_++) % call.needs.size();
+    const int rank = call.needs[place];
+    if (waits.contains(rank)) continue;
+    const auto wait = decode(store_->find(key_of(rank)).value_or(""));
+    if (!wait) continue;
+    some_fellow = some_fellow || same_call(own, *wait);
+    const auto is_known = [&](int other) { return same_call(waits.at(other), *wait); };
+    if (!stands_in_the_way(rank, *wait) || std::ranges::any_of(known, is_known)) continue;
+    waits[rank] = *wait;
+    known.push_back(rank);
+  }
+  window_ = some_fellow ? 1 : std::min(2 * window_, kMostPolled);
+  if (known.size() == before || known.size() > kMostTold) return;
+  store_->set(key_of_told(call.label), fmt::format("{}", fmt::join(known, " ")));
 }
 
 void DeadlockDetector::judge(const Call& call, const std::map<int, Wait>& waits) {

@@ -4,6 +4,10 @@
 // A rank that has waited for some seconds writes the reason down where all ranks look, and polls
 // those that it needs. Where none of them can go on (wait_graph.h), and several polls find the
 // same, that is the diagnosis. A wait costs nothing but two short locks until then.
+//
+// Of many ranks that it needs, a rank polls a few: those that wait in the same call poll others of
+// them, and each tells the rest which ranks in other calls it has found. So a poll costs as much in
+// a job of a thousand ranks as in one of ten.
 #pragma once
 
 #include <chrono>
@@ -92,7 +96,10 @@ class DeadlockDetector {
   /// Polls for the last call, without the lock on the calls.
   void poll(const Call& call);
   [[nodiscard]] Wait described(const Call& call) const;
-  [[nodiscard]] std::map<int, Wait> waits_around(const Call& call);
+  /// Polls `window` of the ranks that the call needs if they are many.
+  [[nodiscard]] std::map<int, Wait> waits_around(const Call& call, std::size_t window);
+  [[nodiscard]] std::vector<int> told_of(const std::string& label);
+  void poll_window(const Call& call, std::size_t window, std::map<int, Wait>& waits);
   void judge(const Call& call, const std::map<int, Wait>& waits);
   [[nodiscard]] bool take_back_last() noexcept;
   void clear() noexcept;
@@ -117,6 +124,9 @@ class DeadlockDetector {
   bool stopping_ = false;
 
   std::string line_of_call_;  ///< of the script, in the call that was written down last
+
+  std::size_t window_ = 1;  ///< ranks of many that the next poll looks at; under store_mutex_
+  std::size_t next_ = 0;    ///< where among them it begins, likewise
 
   std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path; under store_mutex_
   std::string suspicion_;            ///< what it would mean

@@ -20,11 +20,6 @@ std::int64_t begun(const Wait& wait, const std::string& label) {
   return found == wait.begun.end() ? 0 : found->second;
 }
 
-/// True if `other` has yet to begin the call that `wait` is in.
-bool is_missing(const Wait& wait, const Wait& other) {
-  return begun(other, wait.label) < wait.turn;
-}
-
 class Search {
  public:
   explicit Search(const std::map<int, Wait>& waits) : waits_(waits) {}
@@ -52,6 +47,10 @@ class Search {
 };
 
 }  // namespace
+
+bool is_missing(const Wait& wait, const Wait& other) {
+  return begun(other, wait.label) < wait.turn;
+}
 
 bool is_final(const Wait& wait) { return wait.ended || !wait.mismatch.empty(); }
 

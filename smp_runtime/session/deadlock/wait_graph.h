@@ -42,6 +42,8 @@ struct Wait {
 std::string encode(const Wait& wait);
 std::optional<Wait> decode(std::string_view text);
 
+/// True if `other` has yet to begin the call that `wait` is in.
+[[nodiscard]] bool is_missing(const Wait& wait, const Wait& other);
 /// True if the rank begins no call any more: its counts of begun calls stay as they are.
 [[nodiscard]] bool is_final(const Wait& wait);
 

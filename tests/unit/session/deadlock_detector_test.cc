@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/session/deadlock/deadlock_detector.h"
 
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +21,7 @@ using testing::HasSubstr;
 class LostStore : public transport::KeyValueStore {
  public:
   bool has(const std::string&) override { throw std::runtime_error("lost"); }
+  std::optional<std::string> find(const std::string&) override { throw std::runtime_error("lost"); }
   void set(const std::string&, const std::string&) override { throw std::runtime_error("lost"); }
   std::string get(const std::string&, const transport::WaitLimit&) override {
     throw std::runtime_error("lost");
@@ -223,6 +230,79 @@ TEST_F(Job, RanksOfAGroupAreKnownByItsName) {
 
   EXPECT_THAT(first->members("smp0:internal:1"), testing::ElementsAre(0, 2));
   EXPECT_THAT(first->members("the user's"), testing::IsEmpty());
+}
+
+/// Counts polls, each of which begins with what other ranks have told, and the waits that they
+/// read.
+class CountedStore : public transport::StoreOfThreads {
+ public:
+  std::optional<std::string> find(const std::string& key) override {
+    ++(key.starts_with("waits/") ? waits : polls);
+    return StoreOfThreads::find(key);
+  }
+  std::atomic<int> polls{0};
+  std::atomic<int> waits{0};
+};
+
+std::vector<int> ranks_below(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+TEST_F(Job, OfManyRanksAllAreToldOfTheOneInAnotherCall) {
+  constexpr int kRanks = 60;
+  constexpr int kOther = 37;
+  std::vector<std::unique_ptr<DeadlockDetector>> ranks;
+  for (int number = 0; number < kRanks; ++number) ranks.push_back(rank(number));
+  for (int number = 0; number < kRanks; ++number) {
+    const char* const call = number == kOther ? "model.state_dict()" : "smp.barrier";
+    ranks[static_cast<std::size_t>(number)]->begin(call, call, ranks_below(kRanks));
+  }
+
+  for (int number = 0; number < kRanks; ++number) {
+    const std::string diagnosis = diagnosis_of(*ranks[static_cast<std::size_t>(number)], kSoon);
+    EXPECT_THAT(diagnosis, HasSubstr("rank " + std::to_string(number) + " waits in")) << number;
+    EXPECT_THAT(diagnosis, HasSubstr("waits in model.state_dict() (train.py:47)")) << number;
+    EXPECT_THAT(diagnosis, HasSubstr("waits in smp.barrier")) << number;
+  }
+}
+
+TEST_F(Job, OfManyRanksThatWaitForALateOneEachPollsAFew) {
+  constexpr int kRanks = 60;
+  const auto counted = std::make_shared<CountedStore>();
+  store_ = counted;
+  std::vector<std::unique_ptr<DeadlockDetector>> ranks;
+  for (int number = 0; number < kRanks; ++number) ranks.push_back(rank(number));
+  for (int number = 1; number < kRanks; ++number) {
+    ranks[static_cast<std::size_t>(number)]->begin("smp.barrier", "barrier", ranks_below(kRanks));
+  }
+
+  // Once all have told of their waits; before, a rank that finds none looks farther.
+  double waits_a_poll = kRanks;
+  const auto until = std::chrono::steady_clock::now() + kSoon;
+  while (waits_a_poll >= 3 && std::chrono::steady_clock::now() < until) {
+    counted->polls = counted->waits = 0;
+    while (counted->polls < 2 * kRanks) std::this_thread::sleep_for(milliseconds(1));
+    waits_a_poll = static_cast<double>(counted->waits) / counted->polls;
+  }
+  EXPECT_LT(waits_a_poll, 3);
+  for (const auto& each : ranks) EXPECT_EQ(each->diagnosis(), "");
+}
+
+TEST_F(Job, AmongManyRanksOneThatHasLeftIsFound) {
+  constexpr int kRanks = 40;
+  std::vector<std::unique_ptr<DeadlockDetector>> ranks;
+  for (int number = 0; number < kRanks; ++number) ranks.push_back(rank(number));
+  ranks[11]->leave();
+  for (const int number : {0, 39}) {
+    ranks[static_cast<std::size_t>(number)]->begin("smp.barrier", "barrier", ranks_below(kRanks));
+  }
+
+  for (const int number : {0, 39}) {
+    EXPECT_THAT(diagnosis_of(*ranks[static_cast<std::size_t>(number)], kSoon),
+                HasSubstr("rank 11 has ended"));
+  }
 }
 
 TEST_F(Job, ALostStoreJudgesNobody) {

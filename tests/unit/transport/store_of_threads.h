@@ -25,6 +25,11 @@ class StoreOfThreads : public KeyValueStore {
     const std::lock_guard lock(mutex_);
     return values_.contains(key);
   }
+  std::optional<std::string> find(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
   void set(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
     values_[key] = value;
