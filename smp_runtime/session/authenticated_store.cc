@@ -65,6 +65,13 @@ AuthenticatedStore::Bytes AuthenticatedStore::get(const std::string& key) {
   return opened(key, store_->get(key));
 }
 
+std::vector<AuthenticatedStore::Bytes> AuthenticatedStore::multiGet(
+    const std::vector<std::string>& keys) {
+  std::vector<Bytes> values = store_->multiGet(keys);
+  for (std::size_t i = 0; i < keys.size(); ++i) values[i] = opened(keys[i], std::move(values[i]));
+  return values;
+}
+
 std::int64_t AuthenticatedStore::add(const std::string& key, std::int64_t value) {
   counters_->note(key);
   return store_->add(key, value);

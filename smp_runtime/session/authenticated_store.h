@@ -27,7 +27,7 @@ namespace smp::session {
 /// counter but how long somebody waits. get() returns one as text where this process, or a clone of
 /// this store, counts with the key (one of the last kCounters), and only if it is a number.
 ///
-/// append(), multiGet(), multiSet() and barrier() are c10d's own, on top of these.
+/// append(), multiSet() and barrier() are c10d's own, on top of these.
 class AuthenticatedStore : public c10d::Store {
  public:
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -49,6 +49,7 @@ class AuthenticatedStore : public c10d::Store {
   using Store::compareSet;
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;
   Bytes get(const std::string& key) override;
+  std::vector<Bytes> multiGet(const std::vector<std::string>& keys) override;
   std::int64_t add(const std::string& key, std::int64_t value) override;
   bool deleteKey(const std::string& key) override;
   bool check(const std::vector<std::string>& keys) override;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -61,14 +62,16 @@ Session::Session(SessionRequest request)
   open_recorder();
   mesh_ = topology::Mesh::make(config_, ranks_.size);
   std::shared_ptr<DeadlockDetector> watch;
-  if (ranks_.size > 1) {
-    const StorePtr own = own_connection(store_);
-    own->setTimeout(std::chrono::seconds(10));
-    watch = std::make_shared<DeadlockDetector>(std::make_shared<C10dStore>(own), ranks_.rank,
-                                               std::move(request.script_line));
+  if (ranks_.size == 1) {
+    side_store_ = store_;
+  } else {
+    side_store_ = own_connection(store_);
+    side_store_->setTimeout(std::chrono::seconds(10));
+    watch = std::make_shared<DeadlockDetector>(std::make_shared<C10dStore>(side_store_),
+                                               ranks_.rank, std::move(request.script_line));
   }
-  barriers_ =
-      std::make_unique<StoreBarriers>(store_, ranks_.rank, options_.timeout, std::move(watch));
+  barriers_ = std::make_unique<StoreBarriers>(store_, ranks_.rank, ranks_.size, options_.timeout,
+                                              std::move(watch));
 }
 
 StorePtr Session::world_store() const { return within("c10d", number_, root_); }
@@ -87,9 +90,11 @@ void Session::complete_locality() {
 
 topology::GroupLayout Session::layout_of(const std::vector<int>& ranks) const {
   return asking_store(ranks_.rank, [&] {
+    std::vector<std::string> keys;
+    for (const int rank : ranks) keys.push_back(fmt::format("host/{}", rank));
     std::vector<std::string> hosts;
-    for (const int rank : ranks) {
-      hosts.push_back(store_->get_to_str(fmt::format("host/{}", rank)));
+    for (const std::vector<std::uint8_t>& host : store_->multiGet(keys)) {
+      hosts.emplace_back(host.begin(), host.end());
     }
     const auto mine = std::ranges::find(ranks, ranks_.rank) - ranks.begin();
     return topology::GroupLayout::from(hosts, static_cast<int>(mine));

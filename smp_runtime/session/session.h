@@ -48,6 +48,9 @@ class Session {
   [[nodiscard]] const topology::Mesh& mesh() const { return *mesh_; }
   /// Texts by key, of this session alone.
   [[nodiscard]] const StorePtr& store() const { return store_; }
+  /// The same keys over a second connection, for calls that do not wait: none of store() holds them
+  /// up.
+  [[nodiscard]] const StorePtr& side_store() const { return side_store_; }
   /// The same for c10d's world, whose keys are its own.
   [[nodiscard]] StorePtr world_store() const;
   [[nodiscard]] StoreBarriers& barriers() { return *barriers_; }
@@ -91,6 +94,7 @@ class Session {
   cluster::LaunchRanks ranks_;
   StorePtr root_;
   StorePtr store_;
+  StorePtr side_store_;
   std::optional<topology::Mesh> mesh_;
   std::shared_ptr<record::Recorder> recorder_;
   std::unique_ptr<StoreBarriers> barriers_;

@@ -8,14 +8,26 @@
 #include <fmt/format.h>
 
 #include "smp_runtime/session/group_failure.h"
+#include "smp_runtime/session/poll_pause.h"
 
 namespace smp::session {
 
 using std::chrono::milliseconds;
 
-StoreBarriers::StoreBarriers(StorePtr store, int rank, milliseconds timeout,
+namespace {
+
+/// Between two looks at what the watch has found, which ask no store.
+constexpr milliseconds kLookInterval{100};
+
+}  // namespace
+
+StoreBarriers::StoreBarriers(StorePtr store, int rank, int size, milliseconds timeout,
                              std::shared_ptr<DeadlockDetector> watch)
-    : store_(std::move(store)), rank_(rank), timeout_(timeout), watch_(std::move(watch)) {}
+    : store_(std::move(store)),
+      rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      watch_(std::move(watch)) {}
 
 std::string StoreBarriers::next(const std::string& label) {
   const std::lock_guard lock(mutex_);
@@ -37,10 +49,11 @@ void StoreBarriers::all(const std::string& what, const std::string& label,
       for (const int rank : ranks) {
         if (!store_->check({fmt::format("{}/{}", key, rank)})) absent.push_back(rank);
       }
-      if (!absent.empty()) throw in_vain(what, absent, ranks, advice);
+      // Whoever came takes its key away once all have come.
+      if (!absent.empty() && !store_->check({complete})) throw in_vain(what, absent, ranks, advice);
     }
+    store_->deleteKey(fmt::format("{}/{}", key, rank_));
     if (store_->add(key + "/left", 1) != size) return;
-    for (const int rank : ranks) store_->deleteKey(fmt::format("{}/{}", key, rank));
     for (const char* name : {"came", "complete", "left"}) {
       store_->deleteKey(fmt::format("{}/{}", key, name));
     }
@@ -84,8 +97,6 @@ WaitTimeout StoreBarriers::in_vain(const std::string& what, const std::vector<in
 
 bool StoreBarriers::appear(const std::vector<std::string>& keys, milliseconds limit) {
   // Not the store's own wait(): each deadline of it is a warning of c10d in the log.
-  constexpr Clock::duration kShortest = std::chrono::microseconds(50);
-  constexpr Clock::duration kLongest = milliseconds(100);
   const auto begin = Clock::now();
   const auto there = [&] {
     try {
@@ -98,8 +109,11 @@ bool StoreBarriers::appear(const std::vector<std::string>& keys, milliseconds li
   while (!there()) {
     const auto waited = Clock::now() - begin;
     if (waited >= limit) return false;
-    if (watch_) watch_->check();
-    std::this_thread::sleep_for(std::clamp(waited / 8, kShortest, kLongest));
+    const auto next = begin + std::min<Clock::duration>(limit, waited + poll_pause(waited, size_));
+    do {
+      if (watch_) watch_->check();
+      std::this_thread::sleep_until(std::min<Deadline>(next, Clock::now() + kLookInterval));
+    } while (Clock::now() < next);
   }
   return true;
 }

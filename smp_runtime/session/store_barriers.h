@@ -22,8 +22,9 @@ namespace smp::session {
 /// CallMismatch, within 10 s. Safe to call from several threads.
 class StoreBarriers {
  public:
+  /// Of `rank` of a job of `size`: the more ranks there are, the more seldom each asks the store.
   /// `watch` sees mismatches; without one nobody looks.
-  StoreBarriers(StorePtr store, int rank, std::chrono::milliseconds timeout,
+  StoreBarriers(StorePtr store, int rank, int size, std::chrono::milliseconds timeout,
                 std::shared_ptr<DeadlockDetector> watch);
 
   [[nodiscard]] const std::shared_ptr<DeadlockDetector>& watch() const { return watch_; }
@@ -55,6 +56,7 @@ class StoreBarriers {
 
   const StorePtr store_;
   const int rank_;
+  const int size_;
   std::atomic<std::chrono::milliseconds> timeout_;
   const std::shared_ptr<DeadlockDetector> watch_;
   std::mutex mutex_;

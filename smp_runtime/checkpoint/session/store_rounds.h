@@ -15,7 +15,8 @@ namespace smp::checkpoint {
 /// One rank's part. Used by one thread; stop() by any.
 class StoreRounds {
  public:
-  /// Over a connection of its own. `name` is of these rounds alone, and the same on all ranks.
+  /// Over the session's second connection. `name` is of these rounds alone, and the same on all
+  /// ranks.
   StoreRounds(session::Session& session, const std::string& name);
 
   /// The texts of all ranks, by rank. Collective; rounds are called in the same order everywhere.

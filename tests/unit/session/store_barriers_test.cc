@@ -22,7 +22,7 @@ void on_ranks(int size, std::chrono::milliseconds timeout,
   std::vector<std::thread> threads;
   for (int number = 0; number < size; ++number) {
     threads.emplace_back([&, number] {
-      StoreBarriers barriers(store, number, timeout, nullptr);
+      StoreBarriers barriers(store, number, size, timeout, nullptr);
       rank(number, barriers);
     });
   }
