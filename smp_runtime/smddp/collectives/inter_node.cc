@@ -10,6 +10,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/smddp/collectives/hierarchical_schedule.h"
 #include "smp_runtime/transport/fabric/network.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::collectives {
 namespace {
@@ -64,21 +65,22 @@ InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
 
 void InterNodeCollectives::connect_all(std::span<const int> names, transport::Meeting& meeting,
                                        const WaitLimit& limit) {
-  transport::publish_fabric(meeting, layout_.rank, link_, detector_.get());
+  const transport::StoreGather group{
+      .store = meeting, .rank = layout_.rank, .size = layout_.size(), .limit = limit};
+  const std::vector<std::string> cards =
+      group.gather("fabric", transport::fabric_card(link_, *detector_));
   const auto name = [&](int rank) {
     return fmt::format("rank {}", names[static_cast<size_t>(rank)]);
   };
-  // The ranks of a rail watch each other, and each rank without one is watched by those of one.
   std::vector<transport::FailureDetector::Peer> watched;
-  for (int peer = 0; peer < layout_.size(); ++peer) {
-    if (layout_.host(peer) == layout_.my_host()) continue;
-    auto connected =
-        transport::connect_peer(meeting, link_, name(layout_.rank), peer, name(peer), limit);
-    if (layout_.local(peer) % layout_.rails == layout_.my_local() % layout_.rails) {
-      watched.push_back(std::move(connected));
-    }
+  for (int rank = 0; rank < layout_.size(); ++rank) {
+    if (rank == layout_.rank) continue;
+    const transport::FabricPeer peer{
+        .rank = rank, .name = name(rank), .card = cards[static_cast<size_t>(rank)]};
+    if (layout_.host(rank) != layout_.my_host()) peer.connect(link_, name(layout_.rank));
+    watched.push_back(peer.watched());
   }
-  detector_->connect(watched, limit, [&] { meeting.look(); });
+  detector_->connect_by_hub(watched, limit, [&] { meeting.look(); });
 }
 
 std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLimit& limit) {

@@ -154,11 +154,14 @@ FabricEnds connect_fabric(const StoreGather& group, const Network& network,
   }
   if (remote.empty()) return {};
   FabricEnds ends = open_ends(network, group.rank, group.store.secret());
-  publish_fabric(group.store, group.rank, *ends.link, ends.detector.get());
+  const auto key = [](int rank) { return fmt::format("fabric/{}", rank); };
+  group.store.set(key(group.rank), fabric_card(*ends.link, *ends.detector));
   std::vector<FailureDetector::Peer> peers;
-  for (const int peer : remote) {
-    peers.push_back(connect_peer(group.store, *ends.link, name_of(group.rank), peer, name_of(peer),
-                                 group.limit));
+  for (const int rank : remote) {
+    const FabricPeer peer{
+        .rank = rank, .name = name_of(rank), .card = group.store.get(key(rank), group.limit)};
+    peer.connect(*ends.link, name_of(group.rank));
+    peers.push_back(peer.watched());
   }
   ends.detector->connect(peers, group.limit);
   for (const int peer : remote) {

@@ -2,144 +2,36 @@
 #include "smp_runtime/transport/fabric/failure_detector.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <optional>
-#include <sstream>
+#include <map>
 #include <utility>
 
 #include <fmt/ranges.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "smp_runtime/core/callers.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/job_secret.h"
-#include "smp_runtime/core/named_thread.h"
+#include "smp_runtime/core/text.h"
+#include "smp_runtime/transport/fabric/detector_peer.h"
 
 namespace smp::transport {
 namespace {
 
 using std::chrono::milliseconds;
 
-enum Kind : uint32_t { kHello = 1, kFailure = 2, kFin = 3, kFinAck = 4 };
+constexpr milliseconds kLongestDrain{2000};  // to peers that do not read, at the end
+/// A hub tells of those that leave at once and then no more often than this.
+constexpr milliseconds kFinInterval{20};
+constexpr size_t kMostInFin = 500;  // ranks
+/// A thousand ranks that fail since another one has would tell each other a million times.
+constexpr int kMostFailures = 8;
 
-/// Before each text. Hosts of one job have one byte order.
-struct Header {
-  uint32_t kind;
-  uint32_t size_bytes;
-  uint64_t count;
-};
-
-constexpr size_t kLongestText = 4096;
-constexpr size_t kLongestHelloText = 64;
-constexpr milliseconds kLongestWrite{2000};  // to a peer that does not read
-constexpr milliseconds kLongestDial{5000};   // of one try
-constexpr milliseconds kDialPause{50};       // between two, and between two looks
-constexpr milliseconds kLongestHello{10'000};
-
-/// A host that is gone without a word is noticed after about 30 s.
-void set_options(int socket) {
-  const auto set = [socket](int level, int option, int value) {
-    setsockopt(socket, level, option, &value, sizeof(value));
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-}
-
-void write_message(tcp::Connection& peer, const Header& header, std::string_view text) {
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-  bytes += text;
-  peer.write(bytes, Clock::now() + kLongestWrite);
-}
-
-/// Proves to the peer with this nonce that `rank` is of the job, or just has read its store.
-std::string hello_text(const std::optional<MacKey>& key, const std::string& nonce, int rank) {
-  if (!key) return nonce;
-  return mac_text(key->of({field(nonce), field(std::to_string(rank))}));
-}
-
-/// A connection to a peer that listens, on which it was told `rank`. Throws HostError at the
-/// deadline, and what `look` throws.
-tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const std::optional<MacKey>& key,
-                     const WaitLimit& limit, const std::function<void()>& look) {
-  std::istringstream words(peer.address);
-  std::string host;
-  std::string nonce;
-  int port = 0;
-  words >> host >> port >> nonce;
-  const std::string text = hello_text(key, nonce, rank);
-  const Header hello{.kind = kHello,
-                     .size_bytes = static_cast<uint32_t>(text.size()),
-                     .count = static_cast<uint64_t>(rank)};
-  const std::vector<tcp::Address> addresses = tcp::resolve(host, port);
-  while (true) {
-    try {
-      if (addresses.empty()) throw HostError("\"{}\" is no address", host);
-      auto connection = tcp::Connection::open(
-          addresses, std::min(kLongestDial, milliseconds(poll_timeout(limit.deadline))));
-      write_message(connection, hello, text);
-      return connection;
-    } catch (const HostError& error) {  // unreachable right now; the deadline decides
-      if (addresses.empty() || Clock::now() + kDialPause >= limit.deadline) {
-        throw HostError(
-            "{}: waited {} ms to reach {} at {} port {} ({}); may the hosts talk to each "
-            "other on all ports?",
-            limit.operation, limit.timeout.count(), peer.name, host, port, error.what());
-      }
-    }
-    if (look) look();
-    std::this_thread::sleep_for(kDialPause);
-  }
-}
-
-Header header_of(std::string_view heard) {
-  Header header{};
-  std::memcpy(&header, heard.data(), sizeof(header));
-  return header;
-}
-
-bool is_whole(std::string_view heard) {
-  return heard.size() >= sizeof(Header) &&
-         heard.size() - sizeof(Header) >= header_of(heard).size_bytes;
+std::string gone_text(const FailureDetector::Peer& peer, const std::string& problem) {
+  return fmt::format("{} is gone: {}", peer.name, problem);
 }
 
 }  // namespace
-
-struct FailureDetector::PeerState {
-  /// Blocks for up to kLongestWrite where the peer does not read, so call it without the lock of
-  /// the states. False: the peer is gone, or reads nothing.
-  bool tell(const Header& header, std::string_view text) {
-    const std::lock_guard lock(writing);
-    if (!connection) return false;
-    try {
-      write_message(*connection, header, text);
-      return true;
-    } catch (const HostError&) {
-      return false;
-    }
-  }
-
-  Peer peer;
-  std::mutex writing;  // one message at a time
-  std::optional<tcp::Connection> connection;
-  std::optional<ParentOnlyFile> parent_only;  // its socket
-  std::string received;
-  bool leaves = false;  // it has sent FIN
-  uint64_t left_after = 0;
-  bool answered = false;  // by us
-  bool answer = false;    // from it
-  bool gone = false;      // the connection has ended
-  std::string failure;    // and it was to go on
-};
 
 FailureDetector::FailureDetector(const std::string& interface_address, int rank,
                                  const JobSecret* secret,
@@ -165,66 +57,31 @@ FailureDetector::~FailureDetector() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_file_.get(), &one, sizeof(one));
+  wake();
   if (thread_.joinable()) thread_.join();
 }
 
-std::string FailureDetector::address() const {
-  return fmt::format("{} {} {}", host_, listener_.port(), nonce_);
+void FailureDetector::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_file_.get(), &one, sizeof(one));
 }
 
-void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& limit,
-                              const std::function<void()>& look) {
-  size_t expected = 0;
-  for (const Peer& peer : peers) {
-    auto state = std::make_unique<PeerState>();
-    state->peer = peer;
-    if (peer.rank > rank_) {
-      ++expected;
-    } else {
-      state->connection = dial(peer, rank_, key_, limit, look);
-    }
-    peers_.push_back(std::move(state));
-  }
-  tcp::Callers callers(listener_, {.limit = kLongestHello,
-                                   .longest = sizeof(Header) + kLongestHelloText,
-                                   .is_whole = is_whole,
-                                   .expected = expected});
-  while (expected > 0) {
-    auto caller = callers.next(std::min(limit.deadline, Clock::now() + kDialPause));
-    if (!caller && Clock::now() < limit.deadline) {
-      if (look) look();
-      continue;
-    }
-    if (!caller) {
-      std::vector<std::string> missing;
-      for (const auto& peer : peers_) {
-        if (!peer->connection) missing.push_back(peer->peer.name);
-      }
-      throw HostError(
-          "{}: waited {} ms at {} port {} for {}; may the hosts talk to each other on all ports?",
-          limit.operation, limit.timeout.count(), host_, listener_.port(),
-          fmt::join(missing, ", "));
-    }
-    // A stranger may come by; it says nothing that counts.
-    const Header hello = header_of(caller->heard);
-    const std::string text = caller->heard.substr(sizeof(hello));
-    for (const auto& peer : peers_) {
-      const int rank = peer->peer.rank;
-      if (peer->connection || static_cast<uint64_t>(rank) != hello.count) continue;
-      if (hello.kind != kHello || text != hello_text(key_, nonce_, rank)) continue;
-      peer->connection = std::move(caller->connection);
-      --expected;
-      break;
-    }
-  }
-  listener_.close();
+std::string FailureDetector::address() const {
+  return DetectorAddress{.host = host_, .port = listener_.port(), .nonce = nonce_}.text();
+}
+
+FailureDetector::PeerState* FailureDetector::find(int rank) const {
+  const auto found =
+      std::ranges::find_if(peers_, [rank](const auto& peer) { return peer->peer.rank == rank; });
+  return found == peers_.end() ? nullptr : found->get();
+}
+
+std::vector<FailureDetector::PeerState*> FailureDetector::connected(const PeerState* but) const {
+  std::vector<PeerState*> found;
   for (const auto& peer : peers_) {
-    set_options(peer->connection->fd());
-    peer->parent_only.emplace(peer->connection->fd());
+    if (peer->connection && !peer->gone && peer.get() != but) found.push_back(peer.get());
   }
-  thread_ = named_thread("smp-failure", [this] { run(); });
+  return found;
 }
 
 void FailureDetector::completed(uint64_t collectives) {
@@ -233,8 +90,7 @@ void FailureDetector::completed(uint64_t collectives) {
     completed_ = collectives;
     if (!awaited_.load()) return;
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_file_.get(), &one, sizeof(one));
+  wake();
 }
 
 void FailureDetector::throw_if_left(uint64_t sequence, const std::string& operation) const {
@@ -250,151 +106,224 @@ void FailureDetector::throw_if_left(uint64_t sequence, const std::string& operat
 
 std::string FailureDetector::failure_of(int rank) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& peer : peers_) {
-    if (peer->peer.rank == rank) return peer->failure;
-  }
-  return {};
+  const PeerState* const peer = find(rank);
+  return peer == nullptr ? std::string() : peer->failure;
 }
 
 void FailureDetector::tell(std::string_view reason) {
-  const std::string_view text = reason.substr(0, kLongestText);
-  const Header header{
-      .kind = kFailure, .size_bytes = static_cast<uint32_t>(text.size()), .count = 0};
   std::vector<PeerState*> told;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& peer : peers_) {
-      if (peer->gone) continue;
-      peer->answer = true;  // nobody waits for the others of a broken group
-      told.push_back(peer.get());
-    }
+    told = connected();
+    for (PeerState* const peer : told) peer->broken = true;
+    changed_.notify_all();  // nobody waits for the others of a broken group
   }
-  for (PeerState* const peer : told) peer->tell(header, text);
+  const DetectorMessage message{.kind = Kind::kFailure, .text = std::string(reason)};
+  for (PeerState* const peer : told) peer->connection->send(message);
+  wake();
 }
 
 void FailureDetector::leave(const WaitLimit& limit) {
-  Header header{.kind = kFin, .size_bytes = 0, .count = 0};
+  DetectorMessage fin{.kind = Kind::kFin, .text = std::to_string(rank_)};
   std::vector<PeerState*> told;
   {
     const std::lock_guard lock(mutex_);
-    header.count = completed_;
-    for (const auto& peer : peers_) {
-      if (!peer->gone) told.push_back(peer.get());
-    }
+    fin.count = completed_;
+    told = connected();
   }
   std::vector<PeerState*> lost;
   for (PeerState* const peer : told) {
-    if (!peer->tell(header, "")) lost.push_back(peer);
+    if (!peer->connection->send(fin)) lost.push_back(peer);
   }
+  wake();
   std::unique_lock lock(mutex_);
   for (PeerState* const peer : lost) peer->gone = true;
-  changed_.wait_until(lock, limit.deadline, [this] {
-    return std::ranges::all_of(peers_, [](const auto& one) { return one->gone || one->answer; });
+  changed_.wait_until(lock, limit.deadline, [&] { return have_done(fin.count, nullptr); });
+}
+
+/// True if all with whom there is a connection have done so many, as far as they still do any.
+bool FailureDetector::have_done(uint64_t collectives, const PeerState* but) const {
+  return std::ranges::all_of(connected(but), [=](const PeerState* peer) {
+    return peer->broken || peer->done >= collectives;
   });
 }
 
+/// Tells those who wait for it that this rank, and all for whom it is the hub, have done what a
+/// leaver has done.
 void FailureDetector::answer_leavers() {
-  std::vector<PeerState*> due;
+  std::vector<std::pair<PeerState*, uint64_t>> due;
   {
     const std::lock_guard lock(mutex_);
     bool awaited = false;
-    for (const auto& peer : peers_) {
-      if (!peer->leaves || peer->answered || peer->gone) continue;
-      peer->answered = completed_ >= peer->left_after;
-      if (peer->answered) {
-        due.push_back(peer.get());
-      } else {
+    for (PeerState* const peer : connected()) {
+      const uint64_t wanted = std::max(wanted_, peer->leaves ? peer->left_after : 0);
+      if (wanted <= peer->answered) continue;
+      if (completed_ < wanted || (is_hub_ && !have_done(wanted, peer))) {
         awaited = true;
+        continue;
       }
+      peer->answered = wanted;
+      due.emplace_back(peer, wanted);
     }
     awaited_.store(awaited);
   }
-  for (PeerState* const peer : due) {
-    peer->tell({.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
+  for (const auto& [peer, collectives] : due) {
+    peer->connection->send({.kind = Kind::kFinAck, .count = collectives, .text = {}});
   }
 }
 
-void FailureDetector::handle(PeerState& peer, uint32_t kind, uint64_t count,
-                             const std::string& text) {
-  if (kind == kFailure) {
-    {
-      const std::lock_guard lock(mutex_);
-      peer.answer = true;  // its end is no news
-      changed_.notify_all();
-    }
-    on_failure_(text);
-    return;
+/// To all who have nobody else to tell them.
+void FailureDetector::hand_on(const DetectorMessage& message, const PeerState* from) {
+  if (!is_hub_) return;
+  std::vector<PeerState*> told;
+  {
+    const std::lock_guard lock(mutex_);
+    told = connected(from);
   }
-  if (kind == kFin) {
-    {
-      const std::lock_guard lock(mutex_);
-      peer.leaves = true;
-      peer.left_after = count;
+  for (PeerState* const peer : told) peer->connection->send(message);
+}
+
+void FailureDetector::hand_on_fins() {
+  std::map<uint64_t, std::vector<std::vector<int>>> leavers;  // by their collectives
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& peer : peers_) {
+      if (!peer->leaves || std::exchange(peer->handed_on, true)) continue;
+      auto& lists = leavers[peer->left_after];
+      if (lists.empty() || lists.back().size() == kMostInFin) lists.emplace_back();
+      lists.back().push_back(peer->peer.rank);
     }
-    on_leave_(peer.peer.rank);
-    return;
   }
-  const std::lock_guard lock(mutex_);
-  if (kind == kFinAck) {
-    peer.answer = true;
+  for (const auto& [collectives, lists] : leavers) {
+    for (const std::vector<int>& ranks : lists) {
+      hand_on({.kind = Kind::kFin,
+               .count = collectives,
+               .text = fmt::format("{}", fmt::join(ranks, " "))},
+              nullptr);
+    }
+  }
+  fins_due_ = kNever;
+  last_fins_ = Clock::now();
+}
+
+void FailureDetector::note_fin(PeerState& from, const DetectorMessage& message) {
+  std::vector<int> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& word : split(message.text, ' ')) {
+      PeerState* const peer = find(parse_number<int>(word).value_or(-1));
+      // A hub speaks for those with whom there is no connection.
+      if (peer == nullptr || (peer != &from && peer->connection)) continue;
+      if (peer != &from) wanted_ = std::max(wanted_, message.count);
+      peer->handed_on = peer->handed_on && peer->left_after == message.count;
+      peer->leaves = true;
+      peer->left_after = message.count;
+      peer->done = std::max(peer->done, message.count);
+      left.push_back(peer->peer.rank);
+    }
+  }
+  for (const int rank : left) on_leave_(rank);
+  if (is_hub_ && fins_due_ == kNever) fins_due_ = std::max(Clock::now(), last_fins_ + kFinInterval);
+}
+
+void FailureDetector::handle(PeerState& from, const DetectorMessage& message) {
+  if (message.kind == Kind::kFin) return note_fin(from, message);
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    if (message.kind == Kind::kFinAck) {
+      from.done = std::max(from.done, message.count);
+    } else if (message.kind == Kind::kFailure) {
+      from.broken = true;
+      reason = message.text;
+    } else if (message.kind == Kind::kGone) {
+      from.broken = true;
+      PeerState* const peer = find(static_cast<int>(message.count));
+      if (peer != nullptr && !peer->connection) {
+        peer->failure = message.text;
+        reason = gone_text(peer->peer, message.text);
+      }
+    }
     changed_.notify_all();
   }
+  if (reason.empty()) return;
+  if (handed_on_++ < kMostFailures) hand_on(message, &from);
+  on_failure_(reason);
+}
+
+void FailureDetector::note_end(PeerState& peer, const std::string& how) {
+  const std::string problem = fmt::format(
+      "its connection ended ({}); see the output of its process, which has ended, or whether its "
+      "host is up",
+      how);
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(peer.gone, true)) return;
+    changed_.notify_all();
+    if (peer.leaves || peer.broken || stopping_) return;
+    peer.failure = problem;
+  }
+  hand_on({.kind = Kind::kGone, .count = static_cast<uint64_t>(peer.peer.rank), .text = problem},
+          &peer);
+  on_failure_(gone_text(peer.peer, problem));
 }
 
 void FailureDetector::read_from(PeerState& peer) {
-  std::array<char, 4096> bytes{};
-  const ssize_t count = recv(peer.connection->fd(), bytes.data(), bytes.size(), 0);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) {
-    const std::string problem = fmt::format(
-        "its connection ended ({}); see the output of its process, which has ended, or whether its "
-        "host is up",
-        count < 0 ? std::strerror(errno) : "closed");
-    bool expected = false;
-    {
-      const std::lock_guard lock(mutex_);
-      peer.gone = true;
-      expected = peer.leaves || peer.answer || stopping_;
-      if (!expected) peer.failure = problem;
-      changed_.notify_all();
-    }
-    if (!expected) on_failure_(fmt::format("{} is gone: {}", peer.peer.name, problem));
-    return;
+  std::vector<DetectorMessage> messages;
+  const auto end = peer.connection->receive(messages);
+  for (const DetectorMessage& message : messages) handle(peer, message);
+  if (end) note_end(peer, *end);
+}
+
+/// The peers that can be written to or read from, within the time.
+std::vector<FailureDetector::PeerState*> FailureDetector::await_some(Deadline until,
+                                                                     bool only_writes) {
+  std::vector<PeerState*> open;
+  {
+    const std::lock_guard lock(mutex_);
+    open = connected();
   }
-  peer.received.append(bytes.data(), static_cast<size_t>(count));
-  Header header{};
-  while (peer.received.size() >= sizeof(header)) {
-    std::memcpy(&header, peer.received.data(), sizeof(header));
-    const size_t whole = sizeof(header) + std::min<size_t>(header.size_bytes, kLongestText);
-    if (peer.received.size() < whole) return;
-    handle(peer, header.kind, header.count,
-           peer.received.substr(sizeof(header), whole - sizeof(header)));
-    peer.received.erase(0, whole);
+  std::vector<pollfd> files;
+  for (const PeerState* const peer : open) {
+    const bool writes = peer->connection->has_backlog();
+    const int events = (only_writes ? 0 : POLLIN) | (writes ? POLLOUT : 0);
+    files.push_back({.fd = events == 0 ? -1 : peer->connection->fd(),
+                     .events = static_cast<short>(events),
+                     .revents = 0});
   }
+  files.push_back({.fd = only_writes ? -1 : wake_file_.get(), .events = POLLIN, .revents = 0});
+  poll(files.data(), files.size(), poll_timeout(until));
+  std::vector<PeerState*> readable;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if ((files[i].revents & POLLOUT) != 0) open[i]->connection->flush();
+    if ((files[i].revents & ~POLLOUT) != 0) readable.push_back(open[i]);
+  }
+  return readable;
 }
 
 void FailureDetector::run() {
   while (true) {
-    std::vector<pollfd> files{{.fd = wake_file_.get(), .events = POLLIN, .revents = 0}};
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& peer : peers_) {
-        const int socket = peer->gone ? -1 : peer->connection->fd();
-        files.push_back({.fd = socket, .events = POLLIN, .revents = 0});
-      }
-    }
-    poll(files.data(), files.size(), -1);  // until a peer speaks or ends, or this object ends
+    // Until a peer speaks or ends, or this object ends.
+    const std::vector<PeerState*> spoken = await_some(fins_due_, false);
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(wake_file_.get(), &count, sizeof(count));
-    for (size_t i = 0; i < peers_.size(); ++i) {
-      if (files[i + 1].revents != 0) read_from(*peers_[i]);
-    }
+    for (PeerState* const peer : spoken) read_from(*peer);
+    bool stops = false;
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_) return;
+      stops = stopping_;
     }
+    if (stops || Clock::now() >= fins_due_) hand_on_fins();
     answer_leavers();
+    if (stops) break;
   }
+  const auto writes = [this] {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(
+        connected(), [](const PeerState* peer) { return peer->connection->has_backlog(); });
+  };
+  const Deadline end = Clock::now() + kLongestDrain;
+  while (writes() && Clock::now() < end) static_cast<void>(await_some(end, true));
 }
 
 }  // namespace smp::transport

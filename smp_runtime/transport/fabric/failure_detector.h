@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failure detector of ranks on several hosts: a TCP connection of its own between each two, which
-// carries nothing else and whose end is noticed at once, whatever network moves the data, and
-// whatever processes the rank has forked: children give up their copies of it.
+// Failure detector of ranks on several hosts: TCP connections of its own, which carry nothing else
+// and whose end is noticed at once, whatever network moves the data, and whatever processes the
+// rank has forked: children give up their copies of them.
 //
-// A rank leaves with FIN and waits for an acknowledgement: a peer gives it once it has done all
-// collectives that the leaver has done, so that nobody goes while what it sent is still on its way.
+// Few ranks have a connection with each other. Many have one with a hub alone, which notices the
+// end of each and hands on what it hears, so that a group of n ranks has n - 1 connections. Once
+// the hub has left, the others learn nothing of each other any more.
+//
+// A rank leaves with FIN and waits for an acknowledgement: a peer gives it once it, and all for
+// whom it is the hub, have done all collectives that the leaver has done, so that nobody goes while
+// what it sent is still on its way.
 #pragma once
 
 #include <atomic>
@@ -22,17 +27,19 @@
 #include "smp_runtime/core/file.h"
 #include "smp_runtime/core/job_secret.h"
 #include "smp_runtime/core/tcp.h"
+#include "smp_runtime/transport/fabric/detector_connection.h"
 #include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
 
-/// Safe to call from several threads, but connect(), which comes first.
+/// Safe to call from several threads, but connect(), which comes first. No lock is held while
+/// somebody else's computer is waited for, and only connect() and leave() wait for one.
 class FailureDetector {
  public:
   struct Peer {
     int rank;             ///< numbers order the peers: the higher one connects
     std::string name;     ///< for messages, e.g. "rank 3 (host algo-2)"
-    std::string address;  ///< what its address() gave
+    std::string address;  ///< what its address() gave; of those that this rank connects to
   };
 
   /// Listens at `interface_address` (numeric). Peers prove that they know the `secret`, may it be
@@ -52,6 +59,10 @@ class FailureDetector {
   /// `look`, which may throw, from time to time. Throws HostError, naming who did not come.
   void connect(const std::vector<Peer>& peers, const WaitLimit& limit,
                const std::function<void()>& look = {});
+  /// The same with one connection a rank: the lowest one of all is the hub. Each has all others as
+  /// its peers.
+  void connect_by_hub(const std::vector<Peer>& peers, const WaitLimit& limit,
+                      const std::function<void()>& look = {});
 
   /// This rank has done so many collectives.
   void completed(uint64_t collectives);
@@ -62,18 +73,31 @@ class FailureDetector {
   /// are no peers.
   [[nodiscard]] std::string failure_of(int rank) const;
 
-  /// Every peer's `on_failure` gets this reason.
+  /// Every peer's `on_failure` gets this reason; through a hub where it is one of the first.
   void tell(std::string_view reason);
   /// Sends FIN and waits for the answers. Peers that are lost do not count.
   void leave(const WaitLimit& limit);
 
  private:
   struct PeerState;
+  using Kind = DetectorMessage::Kind;
+
+  void take_callers(size_t expected, const WaitLimit& limit, const std::function<void()>& look);
+  void await_hub(PeerState& hub, const WaitLimit& limit, const std::function<void()>& look);
+  [[nodiscard]] PeerState* find(int rank) const;
+  [[nodiscard]] std::vector<PeerState*> connected(const PeerState* but = nullptr) const;
+  [[nodiscard]] bool have_done(uint64_t collectives, const PeerState* but) const;
 
   void run();
   void read_from(PeerState& peer);
-  void handle(PeerState& peer, uint32_t kind, uint64_t count, const std::string& text);
+  [[nodiscard]] std::vector<PeerState*> await_some(Deadline until, bool only_writes);
+  void handle(PeerState& from, const DetectorMessage& message);
+  void note_fin(PeerState& from, const DetectorMessage& message);
+  void note_end(PeerState& peer, const std::string& how);
+  void hand_on(const DetectorMessage& message, const PeerState* from);
+  void hand_on_fins();
   void answer_leavers();
+  void wake() const;
 
   int rank_;
   std::function<void(const std::string&)> on_failure_;
@@ -85,10 +109,15 @@ class FailureDetector {
   FileDescriptor wake_file_;
   int process_;
   std::vector<std::unique_ptr<PeerState>> peers_;
+  bool is_hub_ = false;
+  Deadline fins_due_ = kNever;  // as the next of run()
+  Deadline last_fins_{};
+  int handed_on_ = 0;  // failures
 
   mutable std::mutex mutex_;  // guards what follows, and the states of the peers
   std::condition_variable changed_;
   uint64_t completed_ = 0;
+  uint64_t wanted_ = 0;  // collectives after which somebody whom the hub has told of has left
   bool stopping_ = false;
   std::atomic<bool> awaited_{false};  // a peer waits for completed_
 

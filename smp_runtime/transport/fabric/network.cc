@@ -13,6 +13,7 @@
 #include "smp_runtime/core/text.h"
 #include "smp_runtime/core/variables.h"
 #include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::transport {
 namespace {
@@ -23,7 +24,21 @@ std::string provider_of(const std::string& filter) {
   return filter.find_first_of("^,") == std::string::npos ? filter : "";
 }
 
-std::string key_of_link(int rank) { return fmt::format("fabric/{}", rank); }
+/// The parts of a card: the detector's address, the provider, the link's address, which may hold
+/// any bytes and so comes last.
+struct Card {
+  std::string detector;
+  std::string provider;
+  std::string link;
+
+  static Card of(const std::string& text) {
+    const size_t first = text.find('\n');
+    const size_t second = text.find('\n', first + 1);
+    return {.detector = text.substr(0, first),
+            .provider = text.substr(first + 1, second - first - 1),
+            .link = text.substr(second + 1)};
+  }
+};
 
 }  // namespace
 
@@ -50,16 +65,17 @@ FabricSettings fabric_settings(const Network& network, int card) {
 
 FabricSettings settings_between(KeyValueStore& store, const HostPlace& place,
                                 const Network& network, const WaitLimit& limit) {
-  const auto key = [](int host) { return fmt::format("addresses/{}", host); };
   const std::string mine = network_identity();
   const std::vector<std::string> own = network_addresses(network.interface, network.master);
-  if (place.local == 0) {
-    store.set(key(place.host), fmt::format("{}\n{}", mine, fmt::join(own, "\n")));
-  }
+  const StoreGather hosts{.store = store, .rank = place.host, .size = place.hosts, .limit = limit};
+  const std::vector<std::string> told =
+      place.local == 0
+          ? hosts.gather("addresses", fmt::format("{}\n{}", mine, fmt::join(own, "\n")))
+          : hosts.gathered("addresses");
   std::set<std::string> of_others;
   for (int host = 0; host < place.hosts; ++host) {
     if (host == place.host) continue;
-    const std::vector<std::string> lines = split(store.get(key(host), limit), '\n');
+    const std::vector<std::string> lines = split(told[static_cast<size_t>(host)], '\n');
     // Containers on one network share its addresses, and reach each other at them.
     if (lines.front() != mine) of_others.insert(lines.begin() + 1, lines.end());
   }
@@ -77,31 +93,25 @@ FabricSettings settings_between(KeyValueStore& store, const HostPlace& place,
   return settings;
 }
 
-void publish_fabric(KeyValueStore& store, int rank, const FabricLink& link,
-                    const FailureDetector* detector) {
-  // The link's address comes last: it may hold any bytes.
-  store.set(
-      key_of_link(rank),
-      fmt::format("{}\n{}\n", detector == nullptr ? "" : detector->address(), link.provider()) +
-          link.address());
+std::string fabric_card(const FabricLink& link, const FailureDetector& detector) {
+  return fmt::format("{}\n{}\n", detector.address(), link.provider()) + link.address();
 }
 
-FailureDetector::Peer connect_peer(KeyValueStore& store, FabricLink& link, const std::string& own,
-                                   int peer, const std::string& name, const WaitLimit& limit) {
-  const std::string told = store.get(key_of_link(peer), limit);
-  const size_t first = told.find('\n');
-  const size_t second = told.find('\n', first + 1);
-  const std::string detector = told.substr(0, first);
-  const std::string provider = told.substr(first + 1, second - first - 1);
-  if (provider != link.provider()) {
+FailureDetector::Peer FabricPeer::watched() const {
+  const std::string address = Card::of(card).detector;
+  return {.rank = rank,
+          .name = fmt::format("{} (at {})", name, DetectorAddress::parse(address).host),
+          .address = address};
+}
+
+void FabricPeer::connect(FabricLink& link, const std::string& own) const {
+  const Card theirs = Card::of(card);
+  if (theirs.provider != link.provider()) {
     throw ConfigError(
         "{} has libfabric's provider {}, {} has {}; set SMDDP_FABRIC_PROVIDER alike on all hosts",
-        own, link.provider(), name, provider);
+        own, link.provider(), name, theirs.provider);
   }
-  link.connect(peer, name, told.substr(second + 1));
-  return {.rank = peer,
-          .name = fmt::format("{} (at {})", name, detector.substr(0, detector.find(' '))),
-          .address = detector};
+  link.connect(rank, name, theirs.link);
 }
 
 }  // namespace smp::transport

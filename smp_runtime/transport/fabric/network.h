@@ -56,16 +56,20 @@ struct HostPlace {
 [[nodiscard]] FabricSettings settings_between(KeyValueStore& store, const HostPlace& place,
                                               const Network& network, const WaitLimit& limit);
 
-/// Tells the other ranks of the store's group where this one's link is, and its detector, if it has
-/// one.
-void publish_fabric(KeyValueStore& store, int rank, const FabricLink& link,
-                    const FailureDetector* detector);
+/// What other ranks of the group need to know of this one's link and detector.
+[[nodiscard]] std::string fabric_card(const FabricLink& link, const FailureDetector& detector);
 
-/// Connects `link`, of the rank called `own`, to `peer` once that has published. Returns what a
-/// detector connects with. Throws ConfigError where the two have different providers, HostError
-/// when the limit passes.
-[[nodiscard]] FailureDetector::Peer connect_peer(KeyValueStore& store, FabricLink& link,
-                                                 const std::string& own, int peer,
-                                                 const std::string& name, const WaitLimit& limit);
+/// A rank whose card somebody else has.
+struct FabricPeer {
+  int rank;
+  std::string name;  ///< for messages
+  std::string card;
+
+  /// What a detector connects with.
+  [[nodiscard]] FailureDetector::Peer watched() const;
+  /// Connects `link`, of the rank called `own`, to it. Throws ConfigError where the two have
+  /// different providers.
+  void connect(FabricLink& link, const std::string& own) const;
+};
 
 }  // namespace smp::transport
