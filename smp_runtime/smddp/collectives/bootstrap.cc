@@ -21,7 +21,9 @@ constexpr size_t kMailboxesOfOtherHosts = 1024 * 1024;
 /// Below it, messages cost more than their bytes.
 constexpr size_t kSmallestPiece = 4096;
 
-transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuning& tuning) {
+}  // namespace
+
+transport::SegmentShape segment_shape(const topology::GroupLayout& layout, const Tuning& tuning) {
   const auto ranks = static_cast<size_t>(layout.size());
   const bool several = layout.hosts() > 1;
   const size_t most = several ? kMailboxesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes
@@ -37,13 +39,11 @@ transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuni
               std::max(several ? tuning.network_buffer_bytes : tuning.buffer_bytes, places)};
 }
 
-}  // namespace
-
 std::unique_ptr<SharedSegment> segment_of(transport::Meeting& meeting,
                                           const topology::GroupLayout& layout,
                                           std::span<const int> names, const Tuning& tuning,
                                           const transport::WaitLimit& limit) {
-  const transport::SegmentShape shape = shape_of(layout, tuning);
+  const transport::SegmentShape shape = segment_shape(layout, tuning);
   const size_t size = SharedSegment::size_bytes(shape);
   std::vector<int> here;
   for (const int rank : layout.ranks_on[static_cast<size_t>(layout.my_host())]) {

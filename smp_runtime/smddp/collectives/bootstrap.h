@@ -13,6 +13,10 @@
 
 namespace smp::collectives {
 
+/// Sizes of the segment of this rank's host. Pure.
+[[nodiscard]] transport::SegmentShape segment_shape(const topology::GroupLayout& layout,
+                                                    const Tuning& tuning);
+
 /// The segment of this rank's host, joined. Collective among those that met. Throws ConfigError if
 /// ranks differ in sizes, HostError when the limit passes or another rank fails.
 std::unique_ptr<transport::SharedSegment> segment_of(transport::Meeting& meeting,

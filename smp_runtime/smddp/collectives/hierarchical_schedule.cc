@@ -18,16 +18,7 @@
 namespace smp::collectives {
 namespace {
 
-/// Turns that messages of a step have before they are waited for: a direction of the network that
-/// is slow for a moment does not stop the other.
-constexpr size_t kLag = 4;
 static_assert(transport::SharedSegment::kBuffers >= 4 + 2 * kLag);
-
-/// At the end of a schedule hosts wait for the last pieces of each other, so that these should be
-/// small beside the whole; but not so small that their headers count. A fast network counts
-/// messages rather than bytes: there a piece is as large as a buffer lets it be.
-constexpr size_t kRounds = 64;
-constexpr size_t kLeastPiece = 8 * 1024;
 
 constexpr std::chrono::seconds kGrace{10};
 
@@ -50,50 +41,27 @@ HierarchicalSchedule::HierarchicalSchedule(const topology::GroupLayout& layout,
       job_(job),
       me_(layout.my_local()),
       here_(layout.my_host()),
-      incoming_(job.plan.chunks.size(), 0),
       growth_(growth_of(layout, job)),
+      cut_(ScheduleRounds::of(job.plan, layout.hosts(),
+                              {.buffer_bytes = segment.shape().buffer_bytes,
+                               .growth = growth_,
+                               .largest_pieces = link.provider().starts_with("efa")})),
+      others_(hosts_after(here_, layout.hosts())),
       rounds_(transport::SharedSegment::kBuffers) {
-  // A buffer has a place for each chunk, then those for what comes from other hosts to be added.
-  std::map<std::pair<int, int>, size_t> led;
-  size_t most = 0;
-  size_t longest = 0;
-  for (size_t chunk = 0; chunk < incoming_.size(); ++chunk) {
-    const Chunk& one = job.plan.chunks[chunk];
-    const size_t before = led[{one.host, one.rail}]++;
-    incoming_[chunk] = incoming_.size() + before * static_cast<size_t>(layout.hosts());
-    most = std::max(most, before + 1);
-    longest = std::max(longest, one.size_bytes);
-  }
-  // Each host begins with the one behind it, or all would send to the same one at a time.
-  for (size_t chunk = 0; chunk < incoming_.size(); ++chunk) {
+  for (size_t chunk = 0; chunk < job.plan.chunks.size(); ++chunk) {
     if (leads(chunk)) led_.push_back(chunk);
   }
   std::ranges::stable_sort(led_, {},
                            [&](size_t chunk) { return behind_us(job.plan.chunks[chunk].host); });
-  for (int next = 1; next < layout.hosts(); ++next) {
-    others_.push_back((here_ + next) % layout.hosts());
-  }
-  const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
-  const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
-  piece_ = segment.shape().buffer_bytes / std::max<size_t>(places, 1) / growth_ / kCacheLineBytes *
-           kCacheLineBytes;
-  SMP_CHECK(piece_ > 0, "buffers of {} bytes are too small for {} places",
-            segment.shape().buffer_bytes, places);
-  if (!link.provider().starts_with("efa")) {
-    const size_t wanted =
-        std::max(longest / kRounds / kCacheLineBytes * kCacheLineBytes, kLeastPiece);
-    piece_ = std::min(piece_, wanted);
-  }
-  count_ = (longest + piece_ - 1) / piece_;
 }
 
 size_t HierarchicalSchedule::piece_bytes(size_t chunk, size_t number) const {
-  const size_t size = job_.plan.chunks[chunk].size_bytes;
-  return std::min(piece_, size - std::min(size, number * piece_));
+  return cut_.bytes_of(job_.plan.chunks[chunk], number);
 }
 
 Bytes HierarchicalSchedule::place(int local, size_t chunk, size_t number) const {
-  return {segment_.buffer(local, number) + chunk * growth_ * piece_, piece_bytes(chunk, number)};
+  return {segment_.buffer(local, number) + chunk * growth_ * cut_.piece_bytes,
+          piece_bytes(chunk, number)};
 }
 
 /// Place of the sum over this host's ranks; at last of the value.
@@ -102,8 +70,8 @@ Bytes HierarchicalSchedule::own_part(size_t chunk, size_t number) const {
 }
 
 Bytes HierarchicalSchedule::incoming_part(size_t chunk, int host, size_t number) const {
-  const size_t index = incoming_[chunk] + static_cast<size_t>(host);
-  return {segment_.buffer(me_, number) + index * growth_ * piece_,
+  const size_t index = cut_.incoming[chunk] + static_cast<size_t>(host);
+  return {segment_.buffer(me_, number) + index * growth_ * cut_.piece_bytes,
           growth_ * piece_bytes(chunk, number)};
 }
 
@@ -133,9 +101,9 @@ void HierarchicalSchedule::run(const transport::WaitLimit& limit,
   // A rank that waits for another of its host waits, through it, for the network.
   const transport::WaitLimit local = later(limit, kGrace);
   const auto in_turn = [this](size_t turn, size_t lag) {
-    return turn >= lag && turn - lag < count_;
+    return turn >= lag && turn - lag < cut_.count;
   };
-  for (size_t turn = 0; turn < count_ + 1 + 2 * kLag; ++turn) {
+  for (size_t turn = 0; turn < cut_.count + 1 + 2 * kLag; ++turn) {
     if (in_turn(turn, 0)) {
       copy_in(turn);
       round(turn).step = segment_.publish();
@@ -166,7 +134,7 @@ void HierarchicalSchedule::copy_in(size_t number) {
         plan.arrival == Arrival::kFromOwner && plan.chunks[chunk].owner != layout_.rank;
     const size_t size = piece_bytes(chunk, number);
     if (is_others || keeps_input(chunk) || size == 0) continue;
-    copy(place(me_, chunk, number), job_.inputs[chunk].subspan(number * piece_, size));
+    copy(place(me_, chunk, number), job_.inputs[chunk].subspan(number * cut_.piece_bytes, size));
   }
 }
 
@@ -219,7 +187,7 @@ void HierarchicalSchedule::add_up_host(size_t chunk, size_t number) {
   const int locals = static_cast<int>(layout_.ranks_on[static_cast<size_t>(here_)].size());
   std::vector<const std::byte*> sources;
   for (int local = 0; local < locals; ++local) {
-    sources.push_back(local == me_ ? job_.inputs[chunk].data() + number * piece_
+    sources.push_back(local == me_ ? job_.inputs[chunk].data() + number * cut_.piece_bytes
                                    : place(local, chunk, number).data());
   }
   reduce(job_.reduction.type, job_.reduction.op, sources, own_part(chunk, number).data(),
@@ -293,7 +261,7 @@ void HierarchicalSchedule::copy_out(size_t number) {
   for (size_t chunk = 0; chunk < job_.plan.chunks.size(); ++chunk) {
     const size_t size = piece_bytes(chunk, number);
     if (size == 0 || !wants(chunk)) continue;
-    copy(job_.outputs[chunk].subspan(number * piece_, size),
+    copy(job_.outputs[chunk].subspan(number * cut_.piece_bytes, size),
          place(value_rank(chunk), chunk, number));
   }
 }

@@ -15,6 +15,7 @@
 
 #include "smp_runtime/smddp/collectives/chunk_plan.h"
 #include "smp_runtime/smddp/collectives/intra_node.h"
+#include "smp_runtime/smddp/collectives/schedule_rounds.h"
 #include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/shared_segment.h"
@@ -70,14 +71,12 @@ class HierarchicalSchedule {
   transport::SharedSegment& segment_;
   transport::FabricLink& link_;
   Job job_;
-  int me_;                        // local rank
-  int here_;                      // host
-  std::vector<size_t> incoming_;  // by chunk that this rank leads: where its places begin
-  std::vector<size_t> led_;       // chunks that this rank's rail moves
-  std::vector<int> others_;       // the other hosts
-  size_t growth_ = 1;             // of what a host adds up, before it is divided
-  size_t piece_ = 0;
-  size_t count_ = 0;
+  int me_;             // local rank
+  int here_;           // host
+  size_t growth_ = 1;  // of what a host adds up, before it is divided
+  ScheduleRounds cut_;
+  std::vector<int> others_;  // the other hosts
+  std::vector<size_t> led_;  // chunks that this rank's rail moves
   std::vector<Round> rounds_;
 };
 
