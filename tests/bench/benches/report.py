@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train --report` of 64 ranks that made 100,000 steps each: time, memory, size of the page. What
-recording costs a step: of a small one, whose records are as those of a long one."""
+"""`train --report` of 64 ranks that made 100,000 steps each, and of 1,024 with 10,000: time,
+memory, size of the page. What recording costs a step: of a small one, whose records are as those of
+a long one."""
 
 from __future__ import annotations
 
@@ -10,20 +11,34 @@ import random
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from benchmark import ROOT, Result, middle, run_ranks, spread
 
-RANKS, STEPS = 64, 100_000
-SECONDS, MEGABYTES, PAGE_MEGABYTES = 10.0, 300.0, 2.0
+
+@dataclass(frozen=True)
+class Job:
+    ranks: int
+    steps: int
+    seconds: float  # limits
+    megabytes: float
+    page_megabytes: float
+
+
+LONG = Job(64, 100_000, 10.0, 300.0, 2.0)
+WIDE = Job(1024, 10_000, 60.0, 1000.0, 10.0)
 STEP_MS, SHARE = 50.0, 0.005
 GOAL = (
-    f"the report of {RANKS} ranks x {STEPS:,} steps in at most {SECONDS:g} s and "
-    f"{MEGABYTES:g} MB, a page of at most {PAGE_MEGABYTES:g} MB; recording in at most "
-    f"{100 * SHARE:g} % of a step of {STEP_MS:g} ms"
+    f"the report of {LONG.ranks} ranks x {LONG.steps:,} steps in at most {LONG.seconds:g} s and "
+    f"{LONG.megabytes:g} MB, a page of at most {LONG.page_megabytes:g} MB; of {WIDE.ranks:,} ranks "
+    f"x {WIDE.steps:,} in {WIDE.seconds:g} s, {WIDE.megabytes:g} MB and {WIDE.page_megabytes:g} "
+    f"MB; recording in at most {100 * SHARE:g} % of a step of {STEP_MS:g} ms"
 )
 #: As a recorder writes them: one line a step at first, then one of two, of four, ….
 LINES_BEFORE_DOUBLING = 1 << 14
+KINDS = 64  # of ranks, which differ in the times of their steps
 COLUMNS = [
     *("step", "steps", "trained", "samples", "begin_us", "total_us", "longest_us", "step_us"),
     *("nested_us", "messages", "bytes", "forward_us", "backward_us", "wait_us"),
@@ -33,45 +48,48 @@ SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # shares of the kinds, in thousandths
 
 
 def run() -> list[Result]:
-    with tempfile.TemporaryDirectory(prefix="smp-bench-") as folder:
-        records, page = Path(folder) / "records", Path(folder) / "report.html"
-        records.mkdir()
-        for rank in range(RANKS):
-            write_record(records / f"rank-{rank}.jsonl", rank)
-        size = sum(file.stat().st_size for file in records.iterdir())
-        seconds, megabytes = measure(records, page)
-        page_megabytes = page.stat().st_size / 1e6
+    results = [*reported("report", LONG), *reported("report-wide", WIDE)]
     steps = run_ranks(2, "recording_job.py")
     cost_ms = 1e3 * max(0.0, middle(steps["with"]) - middle(steps["without"]))
     rows = [
-        (f"{RANKS} x {STEPS:,} steps, {size / 1e6:.0f} MB of records", "", "limit"),
-        ("seconds", f"{seconds:.1f}", f"{SECONDS:g}"),
-        ("peak memory, MB", f"{megabytes:.0f}", f"{MEGABYTES:g}"),
-        ("page, MB", f"{page_megabytes:.2f}", f"{PAGE_MEGABYTES:g}"),
+        ("recording", "", "limit"),
         ("a small step without records, ms", spread(steps["without"], 2), ""),
         ("with records, ms", spread(steps["with"], 2), ""),
         ("recording, ms", f"{cost_ms:.3f}", f"{STEP_MS * SHARE:g}"),
     ]
+    return [*results, Result("report-recording", cost_ms, STEP_MS * SHARE, 1.0, GOAL, rows)]
+
+
+def reported(name: str, job: Job) -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="smp-bench-") as folder:
+        records, page = Path(folder) / "records", Path(folder) / "report.html"
+        records.mkdir()
+        for rank in range(job.ranks):
+            write_record(records / f"rank-{rank}.jsonl", rank, job)
+        size = sum(file.stat().st_size for file in records.iterdir())
+        seconds, megabytes = measure(records, page)
+        page_megabytes = page.stat().st_size / 1e6
+    rows = [
+        (f"{job.ranks} x {job.steps:,} steps, {size / 1e6:.0f} MB of records", "", "limit"),
+        ("seconds", f"{seconds:.1f}", f"{job.seconds:g}"),
+        ("peak memory, MB", f"{megabytes:.0f}", f"{job.megabytes:g}"),
+        ("page, MB", f"{page_megabytes:.2f}", f"{job.page_megabytes:g}"),
+    ]
     return [
-        Result("report-seconds", seconds, SECONDS, 1.0, GOAL, rows),
-        Result("report-memory", megabytes, MEGABYTES, 1.0, GOAL),
-        Result("report-page", page_megabytes, PAGE_MEGABYTES, 1.0, GOAL),
-        Result("report-recording", cost_ms, STEP_MS * SHARE, 1.0, GOAL),
+        Result(f"{name}-seconds", seconds, job.seconds, 1.0, GOAL, rows),
+        Result(f"{name}-memory", megabytes, job.megabytes, 1.0, GOAL),
+        Result(f"{name}-page", page_megabytes, job.page_megabytes, 1.0, GOAL),
     ]
 
 
-def write_record(file: Path, rank: int) -> None:
-    chance = random.Random(rank)
-    pipeline = [rank - rank % 8 + stage for stage in range(8)]
-    job = {"ranks": RANKS, "groups": {"PP": pipeline}, "settings": {"microbatches": 32}}
-    lines = [
-        json.dumps({"format": 1, "rank": rank, "first_rank": rank - rank % 8,
-                    "host": f"algo-{1 + rank // 8}", "job": "bench", "columns": COLUMNS}),
-        json.dumps({"job": job}),
-    ]  # fmt: skip
+@cache
+def step_lines(kind: int, steps_of_job: int) -> tuple[list[str], int]:
+    """Lines of the steps of one of several kinds of ranks, and the time at their end."""
+    chance = random.Random(kind)
+    lines = []
     step, begin, steps_a_line = 1, 1_750_000_000_000_000, 1
-    while step <= STEPS:
-        steps = min(steps_a_line, STEPS + 1 - step)
+    while step <= steps_of_job:
+        steps = min(steps_a_line, steps_of_job + 1 - step)
         total = steps * chance.randrange(48_000, 52_000)
         spent = (total * share // 1000 for share in SHARES)
         inside = total * 95 // 100
@@ -81,6 +99,19 @@ def write_record(file: Path, rank: int) -> None:
         step, begin = step + steps, begin + total
         if len(lines) % LINES_BEFORE_DOUBLING == 0:
             steps_a_line *= 2
+    return lines, begin
+
+
+def write_record(file: Path, rank: int, of: Job) -> None:
+    pipeline = [rank - rank % 8 + stage for stage in range(8)]
+    job = {"ranks": of.ranks, "groups": {"PP": pipeline}, "settings": {"microbatches": 32}}
+    lines = [
+        json.dumps({"format": 1, "rank": rank, "first_rank": rank - rank % 8,
+                    "host": f"algo-{1 + rank // 8}", "job": "bench", "columns": COLUMNS}),
+        json.dumps({"job": job}),
+    ]  # fmt: skip
+    of_steps, begin = step_lines(rank % KINDS, of.steps)
+    lines += of_steps
     for chosen in (1, 2, 5, 10, 20, 50, 100):
         spans = [[n % 3, 400 * n, 390, n // 2 % 32, f"layers.{rank % 8}"] for n in range(120)]
         text = {"step": chosen, "begin_us": begin, "dropped": False, "rows": spans}
