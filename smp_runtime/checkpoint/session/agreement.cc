@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/session/agreement.h"
 
+#include <cstddef>
 #include <exception>
+#include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 #include "smp_runtime/core/text.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::checkpoint {
-
-using nlohmann::json;
 
 GatherTexts gather_by(session::Session& session) {
   return [&session](const std::string& what, const std::string& text) {
@@ -20,14 +20,18 @@ GatherTexts gather_by(session::Session& session) {
 
 std::vector<std::string> end_together(const GatherTexts& gather, const std::string& what,
                                       const std::string& error, const std::string& payload) {
-  const std::string mine = json_line(json{error, payload});
+  // Each rank reads those of all: nothing that would have to be parsed.
+  const std::string mine = fmt::format("{} {}{}", error.size(), error, payload);
   std::vector<std::string> payloads;
   for (const std::string& told : gather(what, mine)) {
-    const json outcome = json::parse(told);
-    if (const auto text = outcome[0].get<std::string>(); !text.empty()) {
-      throw CheckpointError("{} failed on rank {}: {}", what, payloads.size(), text);
+    const std::size_t space = told.find(' ');
+    const auto size = parse_number<std::size_t>(std::string_view(told).substr(0, space));
+    SMP_CHECK(size && *size < told.size() - space, "rank {} told \"{}\"", payloads.size(), told);
+    if (*size > 0) {
+      throw CheckpointError("{} failed on rank {}: {}", what, payloads.size(),
+                            told.substr(space + 1, *size));
     }
-    payloads.push_back(outcome[1].get<std::string>());
+    payloads.push_back(told.substr(space + 1));
   }
   return payloads;
 }

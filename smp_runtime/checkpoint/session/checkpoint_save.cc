@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -37,16 +38,22 @@ std::string as_text(const std::vector<FileDigest>& written) {
 CheckpointSave::CheckpointSave(session::Session& session, Options options)
     : session_(session), options_(std::move(options)), gather_(gather_by(session)) {
   const std::string root = options_.by_host ? options_.root.filename() : options_.root;
-  const auto asked = gather_(options_.what, json_line(json{root, options_.name, new_token()}));
-  const json first = json::parse(asked.front());
+  // The token is no part of what must be equal, and comes last.
+  const std::string mine = json_line(json{root, options_.name}) + "\n";
+  const auto asked = gather_(options_.what, mine + new_token());
+  const auto wish_of = [&](std::size_t rank) {
+    return json::parse(asked[rank].substr(0, asked[rank].find('\n')));
+  };
+  const std::size_t end = asked.front().find('\n') + 1;
   for (std::size_t rank = 1; rank < asked.size(); ++rank) {
-    const json other = json::parse(asked[rank]);
-    if (other[0] == first[0] && other[1] == first[1]) continue;
+    if (asked[rank].starts_with(std::string_view(asked.front()).substr(0, end))) continue;
+    const json first = wish_of(0);
+    const json other = wish_of(rank);
     throw ConfigError(
         "{}: rank 0 saves {} in {}, rank {} {} in {}; all ranks save the same checkpoint",
         options_.what, first[1].dump(), first[0].dump(), rank, other[1].dump(), other[0].dump());
   }
-  token_ = first[2].get<std::string>();
+  token_ = asked.front().substr(end);
   folder_ = staging_path(options_.root, options_.name, token_);
   // Rank 0 first, so that it is the one where all hosts see the same folder.
   const cluster::LaunchRanks& ranks = session_.ranks();
@@ -78,29 +85,29 @@ void CheckpointSave::together(const std::function<void()>& act) {
 }
 
 void CheckpointSave::tell(const std::string& error) {
-  std::vector<std::string> outcomes;
   try {
-    outcomes = end_together(gather_, options_.what, error, as_text(written_));
+    all_written_ = end_together(gather_, options_.what, error, as_text(written_));
   } catch (...) {
     discard();
     throw;
   }
-  all_written_.clear();
-  for (const std::string& told : outcomes) {
-    std::vector<FileDigest>& files = all_written_.emplace_back();
-    for (const json& file : json::parse(told)) {
-      files.push_back({.name = file[0].get<std::string>(),
-                       .bytes = file[1].get<std::int64_t>(),
-                       .crc32c = file[2].get<std::uint32_t>()});
-    }
+}
+
+std::vector<FileDigest> CheckpointSave::written_by(int rank) const {
+  std::vector<FileDigest> files;
+  for (const json& file : json::parse(all_written_[static_cast<std::size_t>(rank)])) {
+    files.push_back({.name = file[0].get<std::string>(),
+                     .bytes = file[1].get<std::int64_t>(),
+                     .crc32c = file[2].get<std::uint32_t>()});
   }
+  return files;
 }
 
 /// Once, where ranks of several hosts wrote the same.
 std::vector<FileDigest> CheckpointSave::files_by_name() const {
   std::map<std::string, FileDigest> files;
-  for (const auto& of_rank : all_written_) {
-    for (const FileDigest& file : of_rank) {
+  for (int rank = 0; rank < session_.ranks().size; ++rank) {
+    for (const FileDigest& file : written_by(rank)) {
       if (files.emplace(file.name, file).first->second == file) continue;
       throw CheckpointError(
           "{}: ranks of several hosts, which have folders of their own, wrote {} with other "

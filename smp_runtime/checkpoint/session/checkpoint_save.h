@@ -52,9 +52,7 @@ class CheckpointSave {
   /// Throws CheckpointError where one of all failed; nothing is left behind then.
   void tell(const std::string& error);
   /// Files that `rank` had written at the last tell().
-  [[nodiscard]] const std::vector<FileDigest>& written_by(int rank) const {
-    return all_written_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] std::vector<FileDigest> written_by(int rank) const;
   /// Calls `act`, which may throw, and tell() with what it threw. See the class.
   void together(const std::function<void()>& act);
   /// The folder becomes the checkpoint, with all files that were added and a manifest. Of earlier
@@ -78,7 +76,7 @@ class CheckpointSave {
   bool publishes_ = false;
   bool is_published_ = false;
   std::vector<FileDigest> written_;
-  std::vector<std::vector<FileDigest>> all_written_;  ///< by rank, at the last tell()
+  std::vector<std::string> all_written_;  ///< by rank, at the last tell(); few ranks read them
 };
 
 }  // namespace smp::checkpoint
