@@ -99,7 +99,7 @@ std::map<std::string, std::string> fuzz::made_inputs() {
   std::string announced = message(2, 0);
   announced[7] = '\x7f';  // two gigabytes of text
   return {{"failure", input_of("", failure)},
-          {"leaves", input_of("", message(3, 0) + message(4, 0))},
+          {"leaves", input_of("", message(3, 0, "1") + message(4, 0))},
           {"hello_of_a_stranger", input_of(message(1, 1, std::string(32, '0')), failure)},
           {"announced_only", input_of(announced, announced + failure)}};
 }
