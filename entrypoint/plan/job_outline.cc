@@ -62,9 +62,9 @@ JobOutline outline_job(const JobConfig& job, const HostFacts& facts) {
   outline.intermediate_output = choose_output_target(job);
   outline.parallel = read_parallel_settings(job, outline.runner.kind);
   outline.mpi_options = read_mpi_options(job, outline.runner);
-  outline.ranks = lay_out_ranks(outline.runner, facts,
-                                count_processes(job, outline.runner, outline.mpi_options),
-                                outline.parallel.config);
+  outline.ranks =
+      lay_out_ranks(outline.runner, facts,
+                    count_processes(job, outline.runner, outline.mpi_options), outline.parallel);
   outline.environment = make_program_environment({.job = job,
                                                   .facts = facts,
                                                   .network = outline.network,

@@ -105,7 +105,7 @@ Words warnings_of(const JobConfig& job, const HostFacts& facts, const LaunchPlan
         "SM_LAUNCH_MIN_HOSTS has no effect: a job goes on without a host where mpirun starts its "
         "ranks and SM_LAUNCH_RESTARTS allows it");
   }
-  if (!outline.runner.starts_ranks()) add(warnings, one_process_warning(outline.parallel.config));
+  if (!outline.runner.starts_ranks()) add(warnings, one_process_warning(outline.parallel.v1));
   append(warnings, left_out_warnings(outline));
   return warnings;
 }
@@ -122,6 +122,7 @@ Words notes_of(const JobConfig& job, const LaunchPlan& plan) {
   }
   append(notes, outline.network.notes);
   append(notes, outline.parallel.notes);
+  append(notes, outline.ranks.notes);
   append(notes, outline.environment.notes);
   append(notes, plan.command.notes);
   if (!outline.certificates) return notes;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/plan_report.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -98,16 +100,53 @@ class Text {
 
 void add_ranks(Text& text, const std::vector<RankPlace>& ranks) {
   if (ranks.empty()) return;
-  const bool grid = ranks.front().grid.has_value();
+  std::string axes;
+  for (const auto& [axis, number] : ranks.front().grid) axes += fmt::format("  {:>3}", axis);
   text.line("\nRanks:");
-  text.line("  {:>5}  {:>5}{}  host", "rank", "local",
-            grid ? fmt::format("  {:>3}  {:>3}  {:>3}  {:>3}", "pp", "tp", "dp", "rdp") : "");
+  text.line("  {:>5}  {:>5}{}  host", "rank", "local", axes);
   for (const RankPlace& place : ranks) {
-    const auto& at = place.grid;
-    text.line(
-        "  {:>5}  {:>5}{}  {}", place.rank, place.local_rank,
-        at ? fmt::format("  {:>3}  {:>3}  {:>3}  {:>3}", at->pp, at->tp, at->dp, at->rdp) : "",
-        place.host);
+    std::string numbers;
+    for (const auto& [axis, number] : place.grid) {
+      numbers += fmt::format("  {:>{}}", number, std::max<std::size_t>(axis.size(), 3));
+    }
+    text.line("  {:>5}  {:>5}{}  {}", place.rank, place.local_rank, numbers, place.host);
+  }
+}
+
+/// Each host once, in the order of the ranks.
+std::vector<std::string> hosts_of(const std::vector<int>& ranks,
+                                  const std::vector<RankPlace>& places) {
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) {
+    const std::string& host = places[static_cast<std::size_t>(rank)].host;
+    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+/// "0-7" for neighbours, "0 2 4 6" for others.
+std::string ranks_text(const std::vector<int>& ranks) {
+  const bool neighbours =
+      ranks.back() - ranks.front() == static_cast<int>(ranks.size()) - 1 && ranks.size() > 2;
+  if (neighbours) return fmt::format("{}-{}", ranks.front(), ranks.back());
+  return fmt::format("{}", fmt::join(ranks, " "));
+}
+
+/// A line for each kind of group and the hosts that such groups are on.
+void add_groups(Text& text, const RankLayout& layout) {
+  if (layout.groups.empty()) return;
+  text.line("\nGroups of ranks, by their hosts:");
+  for (const RankGroups& kind : layout.groups) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> lines;
+    for (const std::vector<int>& group : kind.groups) {
+      const std::string hosts = fmt::format("{}", fmt::join(hosts_of(group, layout.places), ", "));
+      if (lines.empty() || lines.back().first != hosts) lines.push_back({hosts, {}});
+      lines.back().second.push_back(ranks_text(group));
+    }
+    for (const auto& [hosts, groups] : lines) {
+      text.line("  {:>7} of {}  {}:  {}", kind.kind, kind.groups.front().size(), hosts,
+                fmt::join(groups, " | "));
+    }
   }
 }
 
@@ -124,13 +163,20 @@ Value ranks_value(const std::vector<RankPlace>& ranks) {
     row.set("rank", place.rank);
     row.set("host", place.host);
     row.set("local_rank", place.local_rank);
-    if (place.grid) {
-      row.set("pp_rank", place.grid->pp);
-      row.set("tp_rank", place.grid->tp);
-      row.set("dp_rank", place.grid->dp);
-      row.set("rdp_rank", place.grid->rdp);
-    }
+    for (const auto& [axis, number] : place.grid) row.set(fmt::format("{}_rank", axis), number);
     result.push_back(std::move(row));
+  }
+  return result;
+}
+
+Value groups_value(const std::vector<RankGroups>& kinds) {
+  Value result = Value::Object{};
+  for (const RankGroups& kind : kinds) {
+    Value::List groups;
+    for (const std::vector<int>& group : kind.groups) {
+      groups.emplace_back(Value::List(group.begin(), group.end()));
+    }
+    result.set(std::string(kind.kind), std::move(groups));
   }
   return result;
 }
@@ -171,6 +217,7 @@ std::string plan_text(const LaunchPlan& plan, const Secrets& secrets) {
   }
   text.line("Kind:       {}", name_of(plan.entry.kind));
   add_ranks(text, outline.ranks.places);
+  add_groups(text, outline.ranks);
   text.list("Listens", outline.network.listens);
   text.list("Warnings", plan.warnings);
   text.list("Notes", plan.notes);
@@ -223,6 +270,7 @@ std::string plan_json(const LaunchPlan& plan, const Secrets& secrets) {
   result.set("intermediate_output",
              !output ? Value() : Value(output->prefix ? output->prefix->text() : output->location));
   result.set("ranks", ranks_value(outline.ranks.places));
+  result.set("groups", groups_value(outline.ranks.groups));
   result.set("environment", pairs(outline.environment.variables));
   result.set("host_environment", pairs(outline.environment.host_variables));
   result.set("unset", Value::list_of(outline.environment.unset));

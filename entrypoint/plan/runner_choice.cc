@@ -93,12 +93,17 @@ void tell_what_is_overridden(const JobConfig& job, const Candidate* taken, Runne
 void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, RunnerChoice& choice) {
   const bool unsupported_pair = job.is_model_parallel() && job.distribution.data_parallel;
   if (unsupported_pair) {
+    std::string_view rest = " and the latter has no effect";
+    if (choice.kind == Runner::kSmddp) rest = "; ask for one of the two";
+    if (choice.kind == Runner::kTorchrun) {
+      rest =
+          " and the latter has no effect; a script asks for smddp itself, by "
+          "init_process_group(\"smddp\")";
+    }
     choice.warnings.push_back(fmt::format(
         "mp_parameters together with sagemaker_distributed_dataparallel_enabled=true is not "
         "supported: the {} runner is taken{}",
-        title_of(choice.kind),
-        choice.kind == Runner::kSmddp ? "; ask for one of the two"
-                                      : " and the latter has no effect"));
+        title_of(choice.kind), rest));
   }
   for (const Candidate& other : kCandidates) {
     const bool is_later = &other > &taken && job.distribution.*other.wanted;

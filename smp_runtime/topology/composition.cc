@@ -61,7 +61,7 @@ const Feature& feature(std::string_view key) {
 }
 
 std::string setting(const Config& config, std::string_view key) {
-  const Value value = read_field(config, *find_parameter(key));
+  const Value value = find_parameter(key)->read(config);
   return fmt::format("{}={}", key, to_text(value));
 }
 

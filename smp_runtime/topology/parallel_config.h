@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parallel settings of a job, checked and complete: what `mp_parameters` and `smp.init(dict)`
-// together mean. `train --plan` and `smp.init` both go through here, so that they refuse the same
-// mistakes with the same words.
+// The parallel settings of a job of SMP v1, checked and complete: what `mp_parameters` and
+// `smp.init(dict)` together mean. `train --plan` and `smp.init` both go through here, so that they
+// refuse the same mistakes with the same words.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "smp_runtime/topology/setting.h"
 
 namespace smp::topology {
 
-/// Effective value of every key. The initialisers are the defaults; `parameter_table()` carries
-/// the keys' names, limits and meaning.
+/// Effective value of every key. The initialisers are the defaults; `ConfigParameter::table()`
+/// carries the keys' names, limits and meaning.
 struct ParallelConfig {
+  static constexpr std::string_view kLibrary = "SMP v1";
+  static constexpr std::string_view kModule = "smdistributed.modelparallel.torch";
+  static constexpr std::string_view kDocument = "smp_runtime/topology/parameters.md";
+  using Field =
+      std::variant<std::int64_t ParallelConfig::*, double ParallelConfig::*, bool ParallelConfig::*,
+                   std::string ParallelConfig::*, std::optional<std::int64_t> ParallelConfig::*,
+                   std::optional<std::string> ParallelConfig::*>;
+
   std::int64_t pipeline_parallel_degree = 1;
   std::int64_t tensor_parallel_degree = 1;
   std::int64_t microbatches = 1;

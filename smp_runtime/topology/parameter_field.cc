@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in and out of the fields that the table names: conversion and range.
+// Values in and out of the fields that the tables name: conversion and range.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <type_traits>
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/text.h"
@@ -36,7 +37,8 @@ std::optional<bool> boolean_in(const Value& value) {
   return std::nullopt;
 }
 
-std::optional<double> number_in_range(const Value& value, const ConfigParameter& parameter,
+template <typename Config>
+std::optional<double> number_in_range(const Value& value, const Parameter<Config>& parameter,
                                       bool integral) {
   const auto number = number_in(value);
   // Written so that NaN fails.
@@ -45,7 +47,8 @@ std::optional<double> number_in_range(const Value& value, const ConfigParameter&
   return number;
 }
 
-std::optional<std::string> choice_in(const Value& value, const ConfigParameter& parameter) {
+template <typename Config>
+std::optional<std::string> choice_in(const Value& value, const Parameter<Config>& parameter) {
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return std::nullopt;
   const auto& choices = parameter.choices;
@@ -54,8 +57,8 @@ std::optional<std::string> choice_in(const Value& value, const ConfigParameter& 
   return *text;
 }
 
-template <typename Held>
-std::optional<Held> convert(const Value& value, const ConfigParameter& parameter) {
+template <typename Held, typename Config>
+std::optional<Held> convert(const Value& value, const Parameter<Config>& parameter) {
   if constexpr (std::is_same_v<Held, bool>) {
     return boolean_in(value);
   } else if constexpr (std::is_same_v<Held, std::string>) {
@@ -67,40 +70,40 @@ std::optional<Held> convert(const Value& value, const ConfigParameter& parameter
   }
 }
 
-template <typename Held>
-struct Unwrapped {
-  using Type = Held;
-};
-template <typename Held>
-struct Unwrapped<std::optional<Held>> {
-  using Type = Held;
-};
-
+/// The type of the values that a member has, or may have.
 template <typename Member>
-using HeldBy = typename Unwrapped<
-    std::remove_cvref_t<decltype(std::declval<ParallelConfig>().*std::declval<Member>())>>::Type;
+struct HeldBy;
+template <typename Config, typename Held>
+struct HeldBy<Held Config::*> {
+  using Type = Held;
+};
+template <typename Config, typename Held>
+struct HeldBy<std::optional<Held> Config::*> {
+  using Type = Held;
+};
 
 }  // namespace
 
-std::string expectation(const ConfigParameter& parameter) {
+template <typename Config>
+std::string Parameter<Config>::expectation() const {
   return std::visit(
       [&](auto member) -> std::string {
-        using Held = HeldBy<decltype(member)>;
+        using Held = typename HeldBy<decltype(member)>::Type;
         if constexpr (std::is_same_v<Held, bool>) {
           return "true or false";
         } else if constexpr (std::is_same_v<Held, std::string>) {
-          if (parameter.choices.empty()) return "a text that is not empty";
-          return fmt::format("one of {}", fmt::join(parameter.choices, ", "));
+          if (choices.empty()) return "a text that is not empty";
+          return fmt::format("one of {}", fmt::join(choices, ", "));
         } else {
           return fmt::format("{} from {} to {}",
-                             std::is_integral_v<Held> ? "an integer" : "a number", parameter.least,
-                             parameter.most);
+                             std::is_integral_v<Held> ? "an integer" : "a number", least, most);
         }
       },
-      parameter.field);
+      field);
 }
 
-Value read_field(const ParallelConfig& config, const ConfigParameter& parameter) {
+template <typename Config>
+Value Parameter<Config>::read(const Config& config) const {
   return std::visit(
       [&](auto member) -> Value {
         const auto& held = config.*member;
@@ -110,22 +113,43 @@ Value read_field(const ParallelConfig& config, const ConfigParameter& parameter)
           return held;
         }
       },
-      parameter.field);
+      field);
 }
 
-void write_field(ParallelConfig& config, const ConfigParameter& parameter, const Setting& setting,
-                 std::string_view where) {
+template <typename Config>
+void Parameter<Config>::write(Config& config, const Setting& setting,
+                              std::string_view where) const {
   if (std::holds_alternative<std::monostate>(setting.value)) return;
   std::visit(
       [&](auto member) {
-        auto converted = convert<HeldBy<decltype(member)>>(setting.value, parameter);
+        auto converted = convert<typename HeldBy<decltype(member)>::Type>(setting.value, *this);
         if (!converted) {
           throw ConfigError("{}: {} is {}; expected {} ({})", where, setting.name,
-                            to_text(setting.value), expectation(parameter), parameter.help);
+                            to_text(setting.value), expectation(), help);
         }
         config.*member = *std::move(converted);
       },
-      parameter.field);
+      field);
 }
+
+template <typename Config>
+std::string Parameter<Config>::all_as_json(const Config& config) {
+  nlohmann::ordered_json values = nlohmann::ordered_json::object();
+  for (const Parameter& parameter : table()) {
+    const auto value = nlohmann::ordered_json::parse(to_text(parameter.read(config)));
+    values[std::string(parameter.name)] = value;
+    if (!parameter.alias.empty()) values[std::string(parameter.alias)] = value;
+  }
+  return values.dump();
+}
+
+template std::string ConfigParameter::expectation() const;
+template std::string V2Parameter::expectation() const;
+template Value ConfigParameter::read(const ParallelConfig&) const;
+template Value V2Parameter::read(const V2Config&) const;
+template void ConfigParameter::write(ParallelConfig&, const Setting&, std::string_view) const;
+template void V2Parameter::write(V2Config&, const Setting&, std::string_view) const;
+template std::string ConfigParameter::all_as_json(const ParallelConfig&);
+template std::string V2Parameter::all_as_json(const V2Config&);
 
 }  // namespace smp::topology

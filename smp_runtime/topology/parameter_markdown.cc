@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameter table as documentation.
+// The parameter tables as documentation.
 #include <string>
 
 #include <fmt/format.h>
@@ -9,32 +9,39 @@
 namespace smp::topology {
 namespace {
 
-std::string name_of(const ConfigParameter& parameter) {
+template <typename Config>
+std::string name_of(const Parameter<Config>& parameter) {
   if (parameter.alias.empty()) return fmt::format("`{}`", parameter.name);
   return fmt::format("`{}` or `{}`", parameter.name, parameter.alias);
 }
 
-std::string default_of(const ConfigParameter& parameter) {
+template <typename Config>
+std::string default_of(const Parameter<Config>& parameter) {
   if (!parameter.derived_default.empty()) return std::string(parameter.derived_default);
-  const Value value = read_field(ParallelConfig{}, parameter);
+  const Value value = parameter.read(Config{});
   if (std::holds_alternative<std::monostate>(value)) return "none";
   return fmt::format("`{}`", to_text(value));
 }
 
-std::string limits_of(const ConfigParameter& parameter) {
+template <typename Config>
+std::string limits_of(const Parameter<Config>& parameter) {
   if (parameter.no_effect.empty()) return {};
   return fmt::format("; accepted without effect: {}", parameter.no_effect);
 }
 
 }  // namespace
 
-std::string parameters_as_markdown() {
+template <typename Config>
+std::string Parameter<Config>::table_as_markdown() {
   std::string text = "| key | default | values | meaning |\n|---|---|---|---|\n";
-  for (const ConfigParameter& parameter : parameter_table()) {
+  for (const Parameter& parameter : table()) {
     text += fmt::format("| {} | {} | {} | {}{} |\n", name_of(parameter), default_of(parameter),
-                        expectation(parameter), parameter.help, limits_of(parameter));
+                        parameter.expectation(), parameter.help, limits_of(parameter));
   }
   return text;
 }
+
+template std::string ConfigParameter::table_as_markdown();
+template std::string V2Parameter::table_as_markdown();
 
 }  // namespace smp::topology

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/topology/parameter_table.h"
 
-#include <algorithm>
 #include <array>
 
 namespace smp::topology {
 namespace {
 
 using Config = ParallelConfig;
-
-constexpr double kMaxDegree = 1 << 20;
-constexpr double kMaxCount = 1 << 30;
-constexpr double kMaxSize = 1e15;
 
 constexpr std::array<std::string_view, 4> kPipelines{"interleaved", "zero_bubble", "simple",
                                                      "_only_forward"};
@@ -205,23 +200,9 @@ const std::array kTable = std::to_array<ConfigParameter>({
 
 }  // namespace
 
-std::span<const ConfigParameter> parameter_table() { return kTable; }
-
-const ConfigParameter* find_parameter(std::string_view name) {
-  const auto found =
-      std::find_if(kTable.begin(), kTable.end(), [&](const ConfigParameter& parameter) {
-        return parameter.name == name || (!parameter.alias.empty() && parameter.alias == name);
-      });
-  return found == kTable.end() ? nullptr : &*found;
-}
-
-std::vector<std::string_view> parameter_names() {
-  std::vector<std::string_view> names;
-  for (const ConfigParameter& parameter : kTable) {
-    names.push_back(parameter.name);
-    if (!parameter.alias.empty()) names.push_back(parameter.alias);
-  }
-  return names;
+template <>
+std::span<const ConfigParameter> ConfigParameter::table() {
+  return kTable;
 }
 
 }  // namespace smp::topology

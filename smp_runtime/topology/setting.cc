@@ -55,7 +55,7 @@ Value scalar(const json& node, const std::string& name, const std::string& where
   const size_t column = line_start == std::string_view::npos ? offset + 1 : offset - line_start;
   throw ConfigError(
       "{}: not valid JSON at line {}, column {}: {}; expected an object such as "
-      R"({{"partitions": 2, "ddp": true}})",
+      R"({{"tensor_parallel_degree": 2}})",
       where, line, column, offset < text.size() ? text.substr(offset, 20) : "the text ends here");
 }
 
@@ -137,7 +137,7 @@ Settings from_pairs(std::string_view text, std::string where) {
     if (equals == std::string_view::npos || name.empty()) {
       throw ConfigError(
           "{}: found \"{}\"; expected JSON (an object in braces) or a list such as "
-          "partitions=2,ddp=True",
+          "tensor_parallel_degree=2,activation_loading_horizon=3",
           settings.where, pair);
     }
     add_once(settings, std::string(name), guess(trimmed(pair.substr(equals + 1))));

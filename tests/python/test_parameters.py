@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's table of settings is that of the code; SMP_UPDATE_GOLDEN=1 writes it anew."""
+"""The documentation's tables of settings are those of the code; SMP_UPDATE_GOLDEN=1 writes them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from smdistributed import _runtime
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "smp_runtime" / "topology" / "parameters.md"
+FOLDER = Path(__file__).resolve().parents[2] / "smp_runtime" / "topology"
+DOCUMENT = FOLDER / "parameters.md"
 
 
-def test_table_in_the_documentation_is_that_of_the_code() -> None:
+@pytest.mark.parametrize(
+    ("document", "table"),
+    [
+        (DOCUMENT, _runtime.parameters_as_markdown()),
+        (FOLDER / "v2_parameters.md", _runtime.v2_parameters_as_markdown()),
+    ],
+)
+def test_table_in_the_documentation_is_that_of_the_code(document: Path, table: str) -> None:
     if os.environ.get("SMP_UPDATE_GOLDEN") == "1":
-        introduction = DOCUMENT.read_text().partition("| key |")[0]
-        DOCUMENT.write_text(introduction + _runtime.parameters_as_markdown())
+        introduction = document.read_text().partition("| key |")[0]
+        document.write_text(introduction + table)
 
-    assert DOCUMENT.read_text().endswith(_runtime.parameters_as_markdown())
+    assert document.read_text().endswith(table)
 
 
 def test_every_key_has_a_row() -> None:

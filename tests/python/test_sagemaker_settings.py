@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import smdistributed.sagemaker as tsm
 import torch.distributed as dist
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
-from smdistributed.sagemaker._ranker import Ranker
-from smdistributed.sagemaker._settings import KEYS, check_together
+from smdistributed.sagemaker.logger import get_logger
 
 ESTIMATOR = "SM_HP_MP_PARAMETERS"
 
@@ -48,24 +48,25 @@ def test_every_documented_key_has_its_default(one_rank: None) -> None:
         "expert_parallel_degree": 1,
         "random_seed": 12345,
     }
-    assert all(getattr(tsm.state, name) == tsm.state.settings[name] for name in KEYS)
+    assert all(getattr(tsm.state, name) == value for name, value in tsm.state.settings.items())
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"hybrid_shard_degre": 2}, "no key hybrid_shard_degre; nearest: hybrid_shard_degree"),
-        ({"tensor_parallel": 2}, "nearest: tensor_parallel_degree"),
+        ({"hybrid_shard_degre": 2}, '"hybrid_shard_degre"; did you mean hybrid_shard_degree?'),
+        ({"tensor_parallel": 2}, "did you mean tensor_parallel_degree?"),
         ({"pipeline_parallel_degree": 2}, "this is SMP v1: import smdistributed.modelparallel"),
-        ({"microbatches": 4}, "the key microbatches: this is SMP v1"),
-        ({"partitions": 4}, "this is SMP v1"),
-        ({"ddp": True}, "this is SMP v1"),
-        ({"hybrid_shard_degree": -1}, "hybrid_shard_degree is -1; expected at least 0"),
-        ({"hybrid_shard_degree": "2"}, "hybrid_shard_degree is '2'; expected a whole number"),
-        ({"hybrid_shard_degree": True}, "hybrid_shard_degree is True; expected a whole number"),
-        ({"tensor_parallel_degree": 0}, "expected at least 1"),
+        ({"ddp": True}, 'init.config.: key "ddp": this is SMP v1'),
+        ({"hybrid_shard_degree": -1}, "hybrid_shard_degree is -1; expected an integer from 0"),
+        ({"hybrid_shard_degree": "two"}, 'hybrid_shard_degree is "two"; expected an integer'),
+        ({"hybrid_shard_degree": True}, "hybrid_shard_degree is true; expected an integer"),
+        ({"hybrid_shard_degree": [2]}, "hybrid_shard_degree is .2.; expected a number"),
+        ({"hybrid_shard_degree": object()}, "holds something other than numbers"),
+        ({"tensor_parallel_degree": 0}, "expected an integer from 1"),
         ({"sm_activation_offloading": "yes"}, "expected true or false"),
         ({"hybrid_shard_degree": 2}, "does not divide the number of ranks, 1"),
+        ({"context_parallel_degree": 2}, "context parallelism is not offered"),
         (3, "is of int; expected a dict"),
     ],
 )
@@ -113,7 +114,7 @@ def test_the_estimator_goes_before_the_script_and_the_state_before_both(
 def test_wrong_parameters_of_the_estimator_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ESTIMATOR, '{"partitions": 2}')
 
-    with pytest.raises(SMPConfigError, match="SM_HP_MP_PARAMETERS: the key partitions: this is"):
+    with pytest.raises(SMPConfigError, match='SM_HP_MP_PARAMETERS: key "partitions": this is SMP'):
         tsm.state.hybrid_shard_degree  # noqa: B018 - reading it reads the environment
 
 
@@ -121,7 +122,7 @@ def test_a_second_init_is_accepted_if_it_says_the_same(one_rank: None) -> None:
     tsm.init({"hybrid_shard_degree": 1})
     tsm.init({"hybrid_shard_degree": 1})
 
-    with pytest.raises(SMPConfigError, match="hybrid_shard_degree 1, now 0"):
+    with pytest.raises(SMPConfigError, match="hybrid_shard_degree is 0 here and 1 there"):
         tsm.init({})
 
 
@@ -130,6 +131,27 @@ def test_degrees_are_not_written_after_init(one_rank: None) -> None:
 
     with pytest.raises(SMPConfigError, match="write it before"):
         tsm.state.tensor_parallel_degree = 2
+    tsm.state.tensor_parallel_degree = 1  # as it is
+
+
+def test_values_that_the_state_cannot_have_are_named() -> None:
+    with pytest.raises(SMPConfigError, match=r"torch\.sagemaker\.state: random_seed is -1"):
+        tsm.state.random_seed = -1
+
+    assert tsm.state.random_seed == 12345
+
+
+def test_what_wins_over_other_settings_is_told_once(
+    one_rank: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ESTIMATOR, '{"random_seed": "3"}')
+    monkeypatch.setattr(get_logger(), "handlers", [caplog.handler])
+
+    tsm.init({"random_seed": 7})
+    tsm.init({"random_seed": 7})
+
+    told = "random_seed=3 of SM_HP_MP_PARAMETERS wins over random_seed=7 of torch.sagemaker.init"
+    assert caplog.text.count(told) == 1
 
 
 def test_init_comes_after_that_of_torch_distributed() -> None:
@@ -137,36 +159,18 @@ def test_init_comes_after_that_of_torch_distributed() -> None:
         tsm.init()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"expert_parallel_degree": 2}, "expert parallelism is not offered"),
-        ({"context_parallel_degree": 2}, "context parallelism is not offered"),
-        ({"context_parallel_degree": 4, "hybrid_shard_degree": 2}, "at most hybrid_shard_degree"),
-        ({"expert_parallel_degree": 2, "tensor_parallel_degree": 2}, "at most one of them"),
-        ({"tensor_parallel_degree": 4, "hybrid_shard_degree": 4}, "is 16, which does not divide"),
-        ({"tensor_parallel_degree": 3}, "tensor_parallel_degree is 3, which does not divide"),
-    ],
-)
-def test_degrees_that_do_not_go_together_are_named(changes: dict[str, int], words: str) -> None:
-    settings = {name: key.default for name, key in KEYS.items()} | changes
+def test_the_state_has_the_arithmetic_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "3"), ("WORLD_SIZE", "8")):
+        monkeypatch.setenv(name, value)
+    tsm.state.tensor_parallel_degree = 2
+    tsm.state.hybrid_shard_degree = 2
 
-    with pytest.raises((SMPConfigError, RuntimeError), match=words):
-        check_together(settings, 8)
-
-
-@pytest.mark.parametrize("world", [1, 2, 4, 8, 12, 16])
-def test_every_rank_is_in_one_group_of_each_kind(world: int) -> None:
-    for tensor in range(1, world + 1):
-        for shard in range(1, world + 1):
-            if world % (tensor * shard):
-                continue
-            ranker = Ranker(world, shard, tensor)
-            kinds = (ranker.get_rep_groups(), ranker.shard_groups(), ranker.tensor_groups())
-            for groups in kinds:
-                assert sorted(rank for group in groups for rank in group) == list(range(world))
-            for group in ranker.get_rep_groups():  # one of each replica, in their order
-                assert [ranker.get_rep_rank(rank) for rank in group] == list(range(len(group)))
-            for group in ranker.shard_groups():
-                assert len(group) == shard
-                assert len({rank % tensor for rank in group}) == 1
+    assert (tsm.state.tp_rank, tsm.state.ranker.get_rep_rank(5)) == (1, 1)
+    assert tsm.state.ranker.get_rep_groups() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert tsm.state.ranker.shard_groups() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert tsm.state.ranker.tensor_groups() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert tsm.state.ranker.blocks() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(SMPConfigError, match="rank 8 is not in a job of 8"):
+        tsm.state.ranker.get_rep_rank(8)
+    with pytest.raises(SMPConfigError, match="8 ranks with tensor_parallel_degree 2 and shards of"):
+        _runtime.Ranker(8, shard_degree=3, tensor_degree=2)

@@ -256,6 +256,72 @@ class ParallelConfig:
     @trace_device.setter
     def trace_device(self, arg1: str) -> None: ...
 
+class V2Config:
+    """The effective value of every setting of SMP v2."""
+    def __repr__(self) -> str: ...
+    def as_json(self) -> str:
+        """The settings as one JSON object."""
+    def shard_degree(self, world_size: int) -> int | None:
+        """Ranks over which FSDP shards one copy of the model, or what tensor parallelism
+        leaves of it; None where the script's own strategy says it."""
+    @property
+    def activation_loading_horizon(self) -> int:
+        """inputs of checkpointed layers that are on the device at once, the one in use among them"""
+    @property
+    def allow_empty_shards(self) -> bool:
+        """accepted; ranks may have no piece of a tensor in any case"""
+    @property
+    def context_parallel_degree(self) -> int:
+        """ranks over which a sequence is split: above 1 not offered"""
+    @property
+    def expert_parallel_degree(self) -> int:
+        """ranks over which experts are spread: above 1 not offered"""
+    @property
+    def fsdp_cache_flush_warnings(self) -> bool:
+        """warn when the allocator of the GPU has flushed its cache in a step"""
+    @property
+    def hybrid_shard_degree(self) -> int:
+        """ranks over which one copy of the model is sharded; 0: as the script's strategy says, or all with tensor parallelism; 1: not at all"""
+    @property
+    def random_seed(self) -> int:
+        """of what delayed split models begin with; plus the tensor rank, of what get_rng_state_tracker().fork() draws"""
+    @property
+    def sm_activation_offloading(self) -> bool:
+        """offload_wrapper moves the inputs of checkpointed layers to the host until their backwards; false: it is PyTorch's own"""
+    @property
+    def tensor_parallel_degree(self) -> int:
+        """neighbouring ranks over which transform splits layers; its product with hybrid_shard_degree divides the number of ranks"""
+    @property
+    def warnings(self) -> list[str]:
+        """Lines to be logged once per job."""
+
+class Ranker:
+    """Ranks in blocks, each of which holds one copy of the model.
+
+    Ranks of a tensor-parallel group are neighbours. Those of a block with the
+    same tensor rank shard what it holds; blocks follow each other, and are
+    replicas."""
+    def __init__(self, world_size: int, shard_degree: int = 1, tensor_degree: int = 1) -> None:
+        """Raises SMPConfigError unless the product of the degrees divides the ranks."""
+    def blocks(self) -> list[list[int]]:
+        """Ranks of each replica."""
+    def get_rep_groups(self) -> list[list[int]]:
+        """Ranks that hold the same shard, for each shard; the same list on all ranks."""
+    def get_rep_rank(self, rank: int) -> int:
+        """Number of the replica that ``rank`` is in; the ranks with 0 write checkpoints."""
+    def shard_groups(self) -> list[list[int]]:
+        """Ranks over which FSDP shards."""
+    def tensor_groups(self) -> list[list[int]]:
+        """Ranks that compute a layer together."""
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def shard_degree(self) -> int: ...
+    @property
+    def tensor_degree(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+
 class LaunchRanks:
     """Which rank of the job a process is; ``local_rank`` and ``local_size`` are None where the
     launcher does not tell them, and numbers in a session."""
@@ -1210,11 +1276,19 @@ def make_parallel_config(
 def make_shard_groups(session: Session, plan: ShardPlan) -> list[ShardGroups]:
     """Collective over the data-parallel ranks."""
 
+def make_v2_config(origins: collections.abc.Sequence[tuple[str, str]]) -> V2Config:
+    """Of texts of settings, each with the place that it is from, and each before those behind it.
+    Raises SMPConfigError, which begins with the place."""
+
 def masked_softmax(
     scores: torch.Tensor, bias: torch.Tensor | None, causal: bool, window: int | None
 ) -> torch.Tensor:
     """softmax(scores + bias), without later keys if ``causal``, and those ``window``
     before; tensor_parallel/layer_operators.h."""
+
+def native_hybrid_degree(world_size: int) -> int:
+    """Degree of ``HYBRID_SHARD`` where no key says one: 8, as documented for hosts with 8
+    GPUs; with ranks that 8 does not divide the largest degree below it that does."""
 
 def parameter_names() -> list[str]:
     """Of all settings, aliases included."""
@@ -1242,6 +1316,10 @@ def partition_job(
     alike; ``device_bytes`` is the memory of one device, 0 if that is not known, of which one
     recompute at a time needs ``recompute_bytes``."""
 
+def placement_warning(ranker: Ranker, hosts: collections.abc.Sequence[str]) -> str | None:
+    """A warning where a tensor-parallel group or a copy of the model spans hosts though each has
+    room for it; ``hosts`` by rank."""
+
 def plan_shards(session: Session) -> ShardPlan | None:
     """None where the settings leave a model's state as it is."""
 
@@ -1262,6 +1340,9 @@ def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not
     set them; transport/fabric/fabric_library.h."""
 
+def settings_differences(here: str, there: str) -> list[str]:
+    """A line for each setting that is not the same in two results of ``as_json``."""
+
 def split_points(tree: ModuleTree, stages: int) -> list[str]:
     """Names of the modules with which the stages but the first begin."""
 
@@ -1278,6 +1359,13 @@ def tell_partition(
 ) -> None:
     """What goes where in the model, for the log and the report's card: the first rank's
     call."""
+
+def v2_parameters_as_markdown() -> str:
+    """All settings of SMP v2, as the documentation's table."""
+
+def validate_v2_world(config: V2Config, world_size: int) -> None:
+    """Raises SMPConfigError for degrees that exclude each other, are not offered, or do not
+    divide the number of ranks."""
 
 def write_file(path: str | os.PathLike[str], text: str | bytes) -> FileDigest:
     """Writes it as AtomicFile does."""

@@ -137,7 +137,7 @@ TEST(ParallelConfig, APartitionFileOfOnePartitionIsAWarning) {
 TEST(ParallelConfig, JsonHoldsEveryKeyUnderEverySpelling) {
   const auto values = nlohmann::json::parse(config_of("partitions=2,ddp=1").as_json());
 
-  for (const ConfigParameter& parameter : parameter_table()) {
+  for (const ConfigParameter& parameter : ConfigParameter::table()) {
     EXPECT_TRUE(values.contains(parameter.name)) << parameter.name;
   }
   EXPECT_EQ(values["partitions"], 2);

@@ -65,29 +65,34 @@ TEST(ParameterTable, HoldsEveryDocumentedKey) {
   }
 }
 
-TEST(ParameterTable, NamesAreUniqueAndExplained) {
+template <typename Config>
+class EachTable : public testing::Test {};
+using Configs = testing::Types<ParallelConfig, V2Config>;
+TYPED_TEST_SUITE(EachTable, Configs);
+
+TYPED_TEST(EachTable, NamesAreUniqueAndExplained) {
   std::set<std::string_view> names;
-  for (const ConfigParameter& parameter : parameter_table()) {
+  for (const Parameter<TypeParam>& parameter : Parameter<TypeParam>::table()) {
     EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
     EXPECT_TRUE(parameter.alias.empty() || names.insert(parameter.alias).second);
     EXPECT_FALSE(parameter.help.empty()) << parameter.name;
   }
 }
 
-TEST(ParameterTable, EveryDefaultIsALegalValue) {
-  for (const ConfigParameter& parameter : parameter_table()) {
-    ParallelConfig config;
-    const Value value = read_field(config, parameter);
+TYPED_TEST(EachTable, EveryDefaultIsALegalValue) {
+  for (const Parameter<TypeParam>& parameter : Parameter<TypeParam>::table()) {
+    TypeParam config;
+    const Value value = parameter.read(config);
 
-    EXPECT_NO_THROW(write_field(config, parameter, {std::string(parameter.name), value}, "test"));
-    EXPECT_EQ(read_field(config, parameter), value) << parameter.name;
+    EXPECT_NO_THROW(parameter.write(config, {std::string(parameter.name), value}, "test"));
+    EXPECT_EQ(parameter.read(config), value) << parameter.name;
   }
 }
 
 TEST(ParameterTable, ConvertsWhatIsPlainlyMeant) {
   ParallelConfig config;
   const auto write = [&](const char* name, Value value) {
-    write_field(config, *find_parameter(name), {name, std::move(value)}, "test");
+    find_parameter(name)->write(config, {name, std::move(value)}, "test");
   };
 
   for (const Value& yes : {Value(true), Value(std::int64_t{1}), Value(1.0),
@@ -136,7 +141,7 @@ TEST(ParameterTable, RefusesOtherTypesAndRanges) {
   for (const Refused& refused : cases) {
     ParallelConfig config;
     try {
-      write_field(config, *find_parameter(refused.name), {refused.name, refused.value}, "here");
+      find_parameter(refused.name)->write(config, {refused.name, refused.value}, "here");
       ADD_FAILURE() << refused.name << " took " << to_text(refused.value);
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr(refused.text));

@@ -7,9 +7,9 @@ package) gives one for the other. Importing it changes FSDP1 and ``torch.distrib
 in place (``_patches``), so it comes before the script's other imports of names from them.
 
     _patches         what FSDP1 and DCP do otherwise from now on
-    _job, _settings  init: keys, checks, groups
+    _job, _settings  init: origins of settings, groups; their keys and checks are C++'s
     state_handler    tsm.state
-    _ranker          arithmetic of ranks
+    _ranker          arithmetic of ranks, C++'s as well
     random_states    random numbers that each tensor rank draws for itself
     delayed_param, grad_norm, logger, transformation, utils, nn
     checkpoint, distributed

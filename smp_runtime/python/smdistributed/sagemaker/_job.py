@@ -10,10 +10,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 from smdistributed.sagemaker import _cuda_calls_on_cpu
-from smdistributed.sagemaker._ranker import groups_over_hosts
-from smdistributed.sagemaker._settings import check_together, given_settings
+from smdistributed.sagemaker._ranker import Ranker, placement_warning
+from smdistributed.sagemaker._settings import of_script
 from smdistributed.sagemaker.logger import get_logger
 from smdistributed.sagemaker.state_handler import state
 
@@ -28,8 +29,7 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
 
     Raises:
         SMPConfigError: a key or value that is not known, degrees that do not fit each other or the
-            number of ranks, or a second call with other settings.
-        SMPUnsupportedError: expert or context parallelism.
+            number of ranks, expert or context parallelism, or a second call with other settings.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,16 +40,13 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
     (True, [[0]])
     >>> state.reset()
     """
-    settings = state.merged(given_settings(config))
+    merged = state.merged(of_script(config))
     if state.is_initialized:
-        if settings != state.settings:
-            changed = {name for name, value in settings.items() if value != state.settings[name]}
+        changed = _runtime.settings_differences(merged.as_json(), state.config.as_json())
+        if changed:
             raise SMPConfigError(
-                "torch.sagemaker.init was called a second time with other settings: "
-                + ", ".join(
-                    f"{name} {state.settings[name]}, now {settings[name]}"
-                    for name in sorted(changed)
-                )
+                "torch.sagemaker.init was called a second time with other settings than the first: "
+                + ", ".join(changed)
             )
         return
     if not dist.is_initialized():
@@ -57,10 +54,13 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
             "torch.sagemaker.init() comes before torch.distributed.init_process_group(); call it "
             "after"
         )
-    check_together(settings, dist.get_world_size())
+    _runtime.validate_v2_world(merged, dist.get_world_size())
+    if dist.get_rank() == 0:
+        for warning in merged.warnings:
+            get_logger().warning("%s", warning)
     if _cuda_calls_on_cpu.is_asked_for():
         _cuda_calls_on_cpu.replace_flash_attention()
-    state.settings = settings
+    state.config = merged
     try:
         _make_groups()
     except BaseException:
@@ -100,23 +100,18 @@ def _make_groups() -> None:
 def make_shard_groups() -> None:
     """Makes the groups that shard a copy and those that hold the same shard."""
     ranker = state.ranker
-    _warn_of_hosts(ranker.shard_groups())
+    _warn_of_hosts(ranker)
     state.shard_process_group = own_group(ranker.shard_groups())
     state.replica_process_group = own_group(ranker.get_rep_groups())
 
 
-def _warn_of_hosts(groups: list[list[int]]) -> None:
+def _warn_of_hosts(ranker: Ranker) -> None:
     # By the store: collectives over objects would ask for a GPU, which scripts choose later.
     store = dist.distributed_c10d._get_default_store()
     store.set(f"torch.sagemaker/host/{state.rank}", socket.gethostname())
     if state.rank != 0:
         return
     keys = [f"torch.sagemaker/host/{rank}" for rank in range(state.world_size)]
-    hosts = [store.get(key).decode() for key in keys]
-    for group in groups_over_hosts(groups, hosts)[:1]:
-        where = ", ".join(f"{rank} on {hosts[rank]}" for rank in group)
-        get_logger().warning(
-            "a copy of the model is sharded over several hosts, though each has room for whole "
-            "copies: ranks %s; give the ranks of a host consecutive numbers",
-            where,
-        )
+    warning = placement_warning(ranker, [store.get(key).decode() for key in keys])
+    if warning is not None:
+        get_logger().warning("%s", warning)

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, cast
 
 import torch.distributed as dist
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.sagemaker import _session
 from smdistributed.sagemaker._ranker import Ranker
-from smdistributed.sagemaker._settings import KEYS, check_value, estimator_settings
+from smdistributed.sagemaker._settings import NOTHING, STATE, Origin, of_estimator, of_state
 from smdistributed.sagemaker.random_states import RngStateTracker, tracker_for
 
 
@@ -23,16 +25,18 @@ class _Setting:
         self._name = name
 
     def __get__(self, state: State | None, _owner: type) -> Any:
-        return self if state is None else state.settings[self._name]
+        return self if state is None else getattr(state.config, self._name)
 
     def __set__(self, state: State, value: int | bool) -> None:
-        value = check_value(self._name, value, "torch.sagemaker.state")
-        if state.is_initialized and value != state.settings[self._name]:
+        written = {**state.written, self._name: value}
+        after = getattr(state.merged(written=written), self._name)
+        before = getattr(state.config, self._name)
+        if state.is_initialized and after != before:
             raise SMPConfigError(
-                f"torch.sagemaker.state.{self._name} = {value} comes after torch.sagemaker.init(), "
-                f"which made groups for {state.settings[self._name]}; write it before"
+                f"{STATE}.{self._name} = {after} comes after torch.sagemaker.init(), "
+                f"which made groups for {before}; write it before"
             )
-        state.written[self._name] = value
+        state.written = written
 
 
 class State:
@@ -64,7 +68,7 @@ class State:
         """Whether the first batches of the ranks of a tensor-parallel group are compared."""
         self._rng_state_tracker: RngStateTracker | None = None
         self.written: dict[str, int | bool] = {}
-        self._settings: dict[str, int | bool] | None = None
+        self._config: _runtime.V2Config | None = None
         self.native_shard_degree: int | None = None
         """Ranks over which the script's own strategy shards, where no key says it; seen when FSDP
         wraps the model."""
@@ -76,25 +80,31 @@ class State:
         self.world_process_group: dist.ProcessGroup | None = None
 
     @property
+    def config(self) -> _runtime.V2Config:
+        """Settings in effect: those of ``init``, and before what the job and this state say."""
+        return self._config or self.merged()
+
+    @config.setter
+    def config(self, config: _runtime.V2Config) -> None:
+        self._config = config
+
+    @property
     def settings(self) -> dict[str, int | bool]:
         """The value of each key."""
-        if self._settings is not None:
-            return self._settings
-        return self.merged({})
+        values: dict[str, int | bool] = json.loads(self.config.as_json())
+        return values
 
-    @settings.setter
-    def settings(self, settings: dict[str, int | bool]) -> None:
-        self._settings = settings
-
-    def merged(self, given: dict[str, int | bool]) -> dict[str, int | bool]:
-        """Settings from defaults, ``given`` by the script, the job and this state, of which each
-        goes before the one that it follows."""
-        defaults = {name: key.default for name, key in KEYS.items()}
-        return {**defaults, **given, **estimator_settings(), **self.written}
+    def merged(
+        self, given: Origin = NOTHING, written: dict[str, int | bool] | None = None
+    ) -> _runtime.V2Config:
+        """Settings from defaults, ``given`` by the script, the job and what is ``written`` to this
+        state, of which each goes before the one that it follows. Raises SMPConfigError."""
+        written = self.written if written is None else written
+        return _runtime.make_v2_config([of_state(written), of_estimator(), given])
 
     @property
     def is_initialized(self) -> bool:
-        return self._settings is not None
+        return self._config is not None
 
     @property
     def rank(self) -> int:
@@ -133,9 +143,7 @@ class State:
     @property
     def set_shard_degree(self) -> int | None:
         """Ranks over which FSDP is to shard; None where the script's strategy says it."""
-        if self.hybrid_shard_degree:
-            return cast(int, self.hybrid_shard_degree)
-        return self.world_size // self.tp_size if self.tp_size > 1 else None
+        return self.config.shard_degree(self.world_size)
 
     @property
     def ranker(self) -> Ranker:

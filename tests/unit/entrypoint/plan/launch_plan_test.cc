@@ -279,13 +279,9 @@ TEST(LaunchPlan, RanksKnowTheirCoordinates) {
       R"({"pipeline_parallel_degree": 2, "ddp": true, "placement_strategy": "cluster"})"));
 
   ASSERT_EQ(plan.outline.ranks.places.size(), 4);
-  const auto& second = *plan.outline.ranks.places[1].grid;
-  EXPECT_EQ(second.pp, 1);
-  EXPECT_EQ(second.dp, 0);
-  const auto& third = *plan.outline.ranks.places[2].grid;
-  EXPECT_EQ(third.pp, 0);
-  EXPECT_EQ(third.dp, 1);
-  EXPECT_EQ(third.rdp, 1);
+  using Axes = std::vector<RankPlace::Coordinate>;
+  EXPECT_EQ(plan.outline.ranks.places[1].grid, (Axes{{"pp", 1}, {"tp", 0}, {"dp", 0}, {"rdp", 0}}));
+  EXPECT_EQ(plan.outline.ranks.places[2].grid, (Axes{{"pp", 0}, {"tp", 0}, {"dp", 1}, {"rdp", 1}}));
 }
 
 TEST(LaunchPlan, SettingsWithoutMpiAreAWarning) {

@@ -52,6 +52,28 @@ TEST(PlanReport, JsonIsOneObject) {
   EXPECT_EQ(*json.find("environment")->find("SM_CURRENT_HOST"), opt_ml::Value("algo-1"));
 }
 
+TEST(PlanReport, GroupsOfV2AreByHost) {
+  const LaunchPlan plan = make_launch_plan(
+      a_job()
+          .with_hosts({"algo-1", "algo-2"})
+          .with_torchrun(4)
+          .with("mp_parameters", R"({"tensor_parallel_degree": 2, "hybrid_shard_degree": 2})"),
+      a_machine());
+
+  EXPECT_THAT(plan_text(plan, {}), HasSubstr("   rank  local   tp  shard  rep  host\n"
+                                             "      0      0    0      0    0  algo-1\n"));
+  EXPECT_THAT(plan_text(plan, {}),
+              HasSubstr("Groups of ranks, by their hosts:\n"
+                        "   tensor of 2  algo-1:  0 1 | 2 3\n"
+                        "   tensor of 2  algo-2:  4 5 | 6 7\n"
+                        "    shard of 2  algo-1:  0 2 | 1 3\n"
+                        "    shard of 2  algo-2:  4 6 | 5 7\n"
+                        "  replica of 2  algo-1, algo-2:  0 4 | 1 5 | 2 6 | 3 7\n"));
+  EXPECT_EQ(opt_ml::to_json(*opt_ml::parse_json(plan_json(plan, {})).find("groups")),
+            R"({"replica":[[0,4],[1,5],[2,6],[3,7]],"shard":[[0,2],[1,3],[4,6],[5,7]],)"
+            R"("tensor":[[0,1],[2,3],[4,5],[6,7]]})");
+}
+
 TEST(PlanReport, AWorkerShowsWhatItsRanksRun) {
   const LaunchPlan plan = make_launch_plan(
       a_job().with_hosts({"algo-1", "algo-2"}).on_host("algo-2").with_mpi(2), a_machine());

@@ -177,14 +177,25 @@ def _settings(of_job: str, config: Mapping[str, Any] | None) -> _runtime.Paralle
         raise SMPValidationError(
             f"smp.init got {type(config).__name__}; expected a dict of settings or nothing"
         )
+    where = "smp.init(config)"
+    return _runtime.make_parallel_config(
+        of_job, "SM_HP_MP_PARAMETERS", settings_text(config or {}, where), where
+    )
+
+
+def settings_text(config: Mapping[str, Any], where: str) -> str:
+    """``config`` as JSON, for the tables of settings in C++. Raises SMPConfigError.
+
+    >>> settings_text({"partitions": torch.tensor(2)}, "smp.init(config)")
+    '{"partitions": 2}'
+    """
     try:
         # NumPy's and torch's scalars have item().
-        text = json.dumps(dict(config or {}), default=lambda value: value.item())
+        return json.dumps(dict(config), default=lambda value: value.item())
     except (TypeError, AttributeError, ValueError) as error:
         raise SMPConfigError(
-            f"smp.init(config): {config!r} holds something other than numbers, texts and booleans"
+            f"{where}: {config!r} holds something other than numbers, texts and booleans"
         ) from error
-    return _runtime.make_parallel_config(of_job, "SM_HP_MP_PARAMETERS", text, "smp.init(config)")
 
 
 def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:

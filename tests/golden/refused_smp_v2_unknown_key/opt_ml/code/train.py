@@ -1,0 +1,1 @@
+# not read by the plan
