@@ -47,8 +47,7 @@ const std::array kV2Table = std::to_array<V2Parameter>({
      .most = kMaxDegree},
     {.name = "random_seed",
      .field = &V2Config::random_seed,
-     .help = "of what delayed split models begin with; plus the tensor rank, of what "
-             "get_rng_state_tracker().fork() draws",
+     .help = "plus the tensor rank: of what get_rng_state_tracker().fork() draws",
      .least = 0,
      .most = kMaxSize},
 });

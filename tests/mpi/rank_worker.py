@@ -33,8 +33,8 @@ def main() -> None:
         except BaseException:  # torch's CheckpointException is no Exception
             error = traceback.format_exc()
         smp.shutdown()
-        # A model in a circle of references keeps its groups, and these the store, at the port of the
-        # next job.
+        # A model in a circle of references keeps its groups, and these the store, at the port of
+        # the next job.
         gc.collect()
         # Not send(): it would share tensors by file descriptor, which needs this process to stay.
         pool.send_bytes(pickle.dumps((result, error)))

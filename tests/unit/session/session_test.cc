@@ -253,7 +253,7 @@ TEST(StoreBarriers, TwoRanksInDifferentCallsNameBoth) {
 
   const auto errors = job.on_ranks([&](int rank) {
     StoreBarriers barriers(
-        job.store, rank, std::chrono::seconds(20),
+        job.store, rank, 2, std::chrono::seconds(20),
         std::make_shared<DeadlockDetector>(
             std::make_shared<C10dStore>(job.store), rank, [] { return std::string(); }, kQuick));
     barriers.all(rank == 0 ? "model.state_dict()" : "smp.barrier",
