@@ -17,6 +17,8 @@ namespace {
 
 /// Messages of all_to_all that a rank has on their way at once.
 constexpr size_t kPairWindow = 4;
+/// Largest group whose failure detectors connect without a hub.
+constexpr int kMostWithoutHub = 64;
 /// Time that a failed message waits for the detector to give the reason.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
 
@@ -72,15 +74,26 @@ void InterNodeCollectives::connect_all(std::span<const int> names, transport::Me
   const auto name = [&](int rank) {
     return fmt::format("rank {}", names[static_cast<size_t>(rank)]);
   };
+  // In a group of few the ranks of a rail watch each other, and each rank without one is watched by
+  // those of one: who leaves first changes nothing for the others. Of many that is too much.
+  const bool by_hub = layout_.size() > kMostWithoutHub;
   std::vector<transport::FailureDetector::Peer> watched;
   for (int rank = 0; rank < layout_.size(); ++rank) {
     if (rank == layout_.rank) continue;
     const transport::FabricPeer peer{
         .rank = rank, .name = name(rank), .card = cards[static_cast<size_t>(rank)]};
-    if (layout_.host(rank) != layout_.my_host()) peer.connect(link_, name(layout_.rank));
-    watched.push_back(peer.watched());
+    const bool is_remote = layout_.host(rank) != layout_.my_host();
+    if (is_remote) peer.connect(link_, name(layout_.rank));
+    const bool is_of_rail =
+        is_remote && layout_.local(rank) % layout_.rails == layout_.my_local() % layout_.rails;
+    if (by_hub || is_of_rail) watched.push_back(peer.watched());
   }
-  detector_->connect_by_hub(watched, limit, [&] { meeting.look(); });
+  const auto look = [&] { meeting.look(); };
+  if (by_hub) {
+    detector_->connect_by_hub(watched, limit, look);
+  } else {
+    detector_->connect(watched, limit, look);
+  }
 }
 
 std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLimit& limit) {
