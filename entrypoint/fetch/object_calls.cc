@@ -69,11 +69,11 @@ smp::Variables variables_for(const SmpObjectOptions& options) {
 
 }  // namespace
 
-#define SMP_EXPORTED __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 
 extern "C" {
 
-SMP_EXPORTED SmpObjects* smp_objects_open(const SmpObjectOptions* options, SmpFailure* failure) {
+EXPORTED SmpObjects* smp_objects_open(const SmpObjectOptions* options, SmpFailure* failure) {
   static std::once_flag configured;
   std::call_once(configured, [&] {
     smp::log::configure("s3", static_cast<smp::log::Level>(options->log_level));
@@ -90,25 +90,24 @@ SMP_EXPORTED SmpObjects* smp_objects_open(const SmpObjectOptions* options, SmpFa
   return made;
 }
 
-SMP_EXPORTED void smp_objects_close(SmpObjects* objects) { delete objects; }
+EXPORTED void smp_objects_close(SmpObjects* objects) { delete objects; }
 
-SMP_EXPORTED void smp_objects_get(SmpObjects* objects, const char* address, const char* file,
-                                  SmpFailure* failure) {
+EXPORTED void smp_objects_get(SmpObjects* objects, const char* address, const char* file,
+                              SmpFailure* failure) {
   guarded(failure, [&] { objects->aws.s3.download(location(address), file); });
 }
 
-SMP_EXPORTED void smp_objects_put(SmpObjects* objects, const char* file, const char* address,
-                                  SmpFailure* failure) {
+EXPORTED void smp_objects_put(SmpObjects* objects, const char* file, const char* address,
+                              SmpFailure* failure) {
   guarded(failure, [&] { objects->aws.s3.upload(file, location(address)); });
 }
 
-SMP_EXPORTED void smp_objects_remove(SmpObjects* objects, const char* address,
-                                     SmpFailure* failure) {
+EXPORTED void smp_objects_remove(SmpObjects* objects, const char* address, SmpFailure* failure) {
   guarded(failure, [&] { objects->aws.s3.remove(location(address)); });
 }
 
-SMP_EXPORTED char* smp_objects_list(SmpObjects* objects, const char* address, std::size_t* size,
-                                    SmpFailure* failure) {
+EXPORTED char* smp_objects_list(SmpObjects* objects, const char* address, std::size_t* size,
+                                SmpFailure* failure) {
   char* keys = nullptr;
   guarded(failure, [&] {
     std::string all;
@@ -121,6 +120,6 @@ SMP_EXPORTED char* smp_objects_list(SmpObjects* objects, const char* address, st
   return keys;
 }
 
-SMP_EXPORTED void smp_objects_free(char* keys) { std::free(keys); }
+EXPORTED void smp_objects_free(char* keys) { std::free(keys); }
 
 }  // extern "C"

@@ -23,7 +23,7 @@ from smdistributed.modelparallel.torch._tensor.tensor_plan import (
 )
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
     predefined_registration,
-    stand_in,
+    take_place,
 )
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.nn.huggingface.causal_models import (
@@ -203,7 +203,7 @@ def _broadcast(value: torch.Tensor) -> None:
 
 def _complete(made: TransformerLMHead, one: Replacement) -> None:
     made.register_forward_pre_hook(BatchCheck(), with_kwargs=True)
-    stand_in(one, made)
+    take_place(one, made)
     from_plain, to_plain = one.registration.from_plain, one.registration.to_plain
     assert from_plain is not None and to_plain is not None
     entries = made.state_dict(keep_vars=True)

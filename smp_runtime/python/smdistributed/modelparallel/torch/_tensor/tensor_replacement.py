@@ -182,11 +182,11 @@ def _made(one: Replacement, without: set[nn.Parameter]) -> nn.Module:
         raise SMPTensorParallelError(
             f"module {one.name} cannot become {target.__name__}: {type(error).__name__}: {error}"
         ) from error
-    stand_in(one, module)
+    take_place(one, module)
     return module
 
 
-def stand_in(one: Replacement, module: nn.Module) -> None:
+def take_place(one: Replacement, module: nn.Module) -> None:
     """Has ``module``, which has its values, behave as the one that it replaces: hooks, mode, frozen
     parameters, what it takes and returns."""
     registration, plain = one.registration, one.module
