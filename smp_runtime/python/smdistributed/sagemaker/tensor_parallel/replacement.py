@@ -54,6 +54,9 @@ def split(model: nn.Module, from_rank0: bool) -> TransformerLMHead:
         recompute_buffers(module, getattr(model, "config", None), torch.device("cpu"))
     one = _planned(model, registration)
     has_values = _has_values(model)
+    reports = comm.allgather((repr(one.kwargs), has_values, _type(model)), comm.CommGroup.TP_GROUP)
+    takes = from_rank0 and state.rank < state.tp_size
+    _check_alike(reports, takes)
     if not has_values and not from_rank0:
         raise SMPUnsupportedError(
             "torch.sagemaker.transform got a model without storage, on the meta device: values "
@@ -61,9 +64,6 @@ def split(model: nn.Module, from_rank0: bool) -> TransformerLMHead:
             f"{state.tp_size}; create the model with its values (--delayed_param 0 of published "
             "scripts), or give them on rank 0 and load_state_dict_from_rank0=True"
         )
-    reports = comm.allgather((repr(one.kwargs), has_values, _type(model)), comm.CommGroup.TP_GROUP)
-    takes = from_rank0 and state.rank < state.tp_size
-    _check_alike(reports, takes)
     if takes:
         made = _of_rank0(one, reports[0][2])
     elif has_values:
