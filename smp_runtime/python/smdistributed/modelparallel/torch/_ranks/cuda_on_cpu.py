@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _device as device_contexts
 
 from smdistributed.modelparallel.torch._ranks import log
 
@@ -41,6 +42,9 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    # Functions that `with torch.device(...)` acts on: it knows them by what they are now.
+    device_contexts._device_constructors()
+    device_contexts.DeviceContext.__init__ = _on_cpu(device_contexts.DeviceContext.__init__)  # type: ignore[method-assign]
     for name in _FACTORIES:
         setattr(torch, name, _on_cpu(getattr(torch, name)))
     for name in _METHODS:
