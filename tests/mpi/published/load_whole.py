@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the whole model that a script has saved, as its users do, and prints as JSON which names
+"""Loads the whole model that a script has saved, as its users do, and writes as JSON which names
 did not match, and the loss of the first batch of each rank of validation:
 
-    load_whole.py MODEL DATA RANKS BATCH BF16
+    load_whole.py MODEL DATA RANKS BATCH BF16 RESULT
 """
 
 import gzip
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 
 def main():
-    folder, data, ranks, batch, bf16 = sys.argv[1:]
+    folder, data, ranks, batch, bf16, result = sys.argv[1:]
     model, told = AutoModelForCausalLM.from_pretrained(
         folder, output_loading_info=True, attn_implementation="sdpa"
     )
@@ -28,7 +28,8 @@ def main():
             ids = rows[rank :: int(ranks)][: int(batch)]
             losses.append(model.eval()(input_ids=ids, labels=ids)["loss"].float())
     unmatched = {name: sorted(map(str, names)) for name, names in told.items() if names}
-    print(json.dumps({"unmatched": unmatched, "loss": sum(losses).item() / int(ranks)}))
+    found = {"unmatched": unmatched, "loss": sum(losses).item() / int(ranks)}
+    Path(result).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ class DelayedParamIniter:
     """Gives FSDP the functions by which it makes parameters of a model on the ``meta`` device.
 
     Each module gets its values as in its own creation: by ``init_method_using_config``, by what its
-    Hugging Face model initialises with, or by ``reset_parameters``. Parameters that modules share
-    stay shared. Buffers that have values keep them; others are computed anew.
+    Hugging Face model initialises with, by ``reset_parameters``, or, if it has nothing but vectors
+    of one length, which is all that creating it takes, as another one like it. Parameters that
+    modules share stay shared. Buffers that have values keep them; others are computed anew.
 
     >>> model = nn.Linear(2, 2, device="meta")
     >>> initer = DelayedParamIniter(model)
@@ -134,6 +136,8 @@ class DelayedParamIniter:
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None and (of_model is None or _has_nan(module)):
             reset()
+        if _has_nan(module):
+            _take_created_values(module)
 
     def _scale(self, module: nn.Module) -> None:
         config = self._config()
@@ -149,6 +153,36 @@ class DelayedParamIniter:
 def _has_nan(module: nn.Module) -> bool:
     own = [one for one in module._parameters.values() if one is not None]
     return any(one.is_floating_point() and bool(one.isnan().any()) for one in own)
+
+
+def _take_created_values(module: nn.Module) -> None:
+    """Sets what is not set as another module of the type is created with, where all that creating
+    one takes is the length of its vectors: norms of Transformers 4 say it nowhere else."""
+    own = {name: one for name, one in module._parameters.items() if one is not None}
+    takes = list(inspect.signature(type(module).__init__).parameters.values())[1:]  # without self
+    needed = [one for one in takes if one.default is one.empty]
+    if len({one.shape for one in own.values()}) != 1 or len(needed) != 1:
+        return
+    if needed[0].kind is not needed[0].POSITIONAL_OR_KEYWORD or next(iter(own.values())).dim() != 1:
+        return
+    with _nan_where_nothing_is_set(), torch.device("cpu"):
+        created = type(module)(next(iter(own.values())).numel())
+    for name, one in own.items():
+        value = created._parameters.get(name)
+        if one.isnan().any() and value is not None and value.shape == one.shape:
+            one.copy_(value)
+
+
+@contextmanager
+def _nan_where_nothing_is_set() -> Iterator[None]:
+    """Inside, memory of new tensors is not what it happens to be."""
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
 
 
 def _shared(model: nn.Module) -> set[nn.Parameter]:
