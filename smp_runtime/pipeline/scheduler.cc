@@ -146,21 +146,12 @@ Scheduler::Task* Scheduler::take() {
 bool Scheduler::admits(const Task& task) const {
   const TaskKey& key = task.key;
   if (key.phase == Phase::kBackward) {
-    return open_.admits_backward(recomputed());
+    return open_.admits_backward(recomputed_);
   }
   if (task.worker != nullptr) return true;
   const auto state = microbatches_.find(key.microbatch);
   return open_.admits(key.microbatch,
                       state == microbatches_.end() ? key.ranks : state->second.before);
-}
-
-int64_t Scheduler::recomputed() const {
-  int64_t work = 0;
-  if (!deferred_) return work;
-  std::set<int64_t> microbatches;
-  for (const Kept& kept : kept_) microbatches.insert(kept.microbatch);
-  for (const int64_t microbatch : microbatches) work += deferred_(microbatch).recomputed;
-  return work;
 }
 
 void Scheduler::begin(TaskKey& key) {
@@ -198,6 +189,10 @@ void Scheduler::end_kept() {
     }
     return true;
   });
+  std::set<int64_t> microbatches;
+  for (const Kept& kept : kept_) microbatches.insert(kept.microbatch);
+  recomputed_ = 0;
+  for (const int64_t microbatch : microbatches) recomputed_ += deferred_(microbatch).recomputed;
 }
 
 std::vector<int64_t> Scheduler::held() const {
@@ -324,6 +319,7 @@ void Scheduler::begin_step() {
   recorded_.clear();
   ended_.clear();
   kept_.clear();
+  recomputed_ = 0;
   microbatches_.clear();
   open_.clear();
   last_phase_ = Phase::kForward;

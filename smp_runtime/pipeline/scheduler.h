@@ -174,8 +174,6 @@ class Scheduler {
   };
 
   [[nodiscard]] bool admits(const Task& task) const;
-  /// Deferred work that keeps recomputed activations.
-  [[nodiscard]] int64_t recomputed() const;
   void begin(TaskKey& key);
   /// A forward of the microbatch has its backward behind it, or none will come.
   void end_forward(int64_t microbatch);
@@ -222,6 +220,7 @@ class Scheduler {
   bool overruled_ = false;   ///< until work of the order has been done
   std::set<int64_t> ended_;  ///< microbatches of this step
   std::vector<Kept> kept_;
+  int64_t recomputed_ = 0;  ///< deferred work of these that keeps recomputed activations
   OpenMicrobatches open_;
   std::map<int64_t, MicrobatchState> microbatches_;
   std::vector<TaskKey> recorded_;

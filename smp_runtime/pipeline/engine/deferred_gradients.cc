@@ -237,20 +237,25 @@ DeferredGradients::Works DeferredGradients::split(
     }
   }
 
-  // What late nodes have saved is to pass through hooks in the first part as well.
+  // What passes through hooks, mostly nothing, is to do so in the first part.
   std::unordered_map<Node*, SavedTensors> saved;
-  std::unordered_set<size_t> unknown;  // groups
-  for (const auto& [node, group] : late) {
-    if (leaves_(*node) == Leaf::kParameter || saves_nothing(*node)) continue;
-    if (auto found = saved_ ? saved_(*node) : std::nullopt) {
-      saved[node] = std::move(*found);
-    } else {
-      unknown.insert(groups.of(group));
+  for (Node* node : whole) {
+    auto found = *saved_by_separable(*node);
+    if (have_hooks(found)) saved[node] = std::move(found);
+  }
+  std::unordered_set<size_t> unknown;  // groups, of which nobody knows what late nodes have saved
+  if (!saved.empty()) {
+    for (const auto& [node, group] : late) {
+      if (leaves_(*node) == Leaf::kParameter || saves_nothing(*node)) continue;
+      if (auto found = saved_ ? saved_(*node) : std::nullopt) {
+        saved[node] = std::move(*found);
+      } else {
+        unknown.insert(groups.of(group));
+      }
     }
   }
   for (Node* node : whole) {
-    saved[node] = *saved_by_separable(*node);
-    if (!have_hooks(saved[node])) continue;
+    if (!saved.contains(node)) continue;
     for (const Edge& edge : node->next_edges()) {
       if (!is_late(edge) || !unknown.contains(groups.of(late[edge.function.get()]))) continue;
       pin(edge);
@@ -259,12 +264,15 @@ DeferredGradients::Works DeferredGradients::split(
     }
   }
   const auto saved_from = [&](Node* node) {
-    std::vector<NodeTensors> result{{.node = node->getptr(), .tensors = saved[node]}};
-    for (Node* below : in_order(late_edges(*node, is_late))) {
-      const auto found = saved.find(below);
-      if (found == saved.end()) continue;
-      result.push_back({.node = below->getptr(), .tensors = found->second});
-    }
+    std::vector<NodeTensors> result;
+    if (saved.empty()) return result;
+    const auto add = [&](Node* one) {
+      const auto found = saved.find(one);
+      if (found == saved.end()) return;
+      result.push_back({.node = one->getptr(), .tensors = found->second});
+    };
+    add(node);
+    std::ranges::for_each(in_order(late_edges(*node, is_late)), add);
     return result;
   };
 

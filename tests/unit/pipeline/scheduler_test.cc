@@ -218,8 +218,8 @@ TEST_F(PreferredOrder, DoesDeferredWorkThatKeepsRecomputedActivationsBeforeTheNe
       run();
     }
     add(0, Phase::kBackward, 2);
-    run();
     work_[0].recomputed = 1;
+    run();
     add(1, Phase::kBackward, 2);
 
     EXPECT_FALSE(run());
