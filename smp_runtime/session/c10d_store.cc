@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -214,10 +215,10 @@ StorePtr agreed_store(const StorePtr& store, int rank, const std::optional<JobSe
   return secret ? authenticated(store, *secret) : store;
 }
 
-StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
-                    std::optional<JobSecret> secret, const FindMpi& find_mpi,
-                    std::chrono::milliseconds timeout) {
-  if (ranks.size == 1) return c10::make_intrusive<c10d::HashStore>();
+OpenedStore open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
+                       std::optional<JobSecret> secret, const FindMpi& find_mpi,
+                       std::chrono::milliseconds timeout) {
+  if (ranks.size == 1) return {c10::make_intrusive<c10d::HashStore>(), nullptr};
   TellInvitation tell;
   if (find_mpi && !cluster::is_told(request)) tell = find_mpi(ranks);
   request.have_mpi = static_cast<bool>(tell);
@@ -228,20 +229,24 @@ StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousReques
     const std::string here = address_here(ranks, place.host);
     if (!here.empty()) address.first = here;
   }
+  const auto reach = [&] { return connect(address, ranks.rank, false, timeout); };
+  c10::intrusive_ptr<c10d::TCPStore> server;
+  if (serves) {
+    server = connect(address, ranks.rank, true, timeout);
+    address.second = server->getPort();
+  }
   if (request.have_mpi) {
-    c10::intrusive_ptr<c10d::TCPStore> store;
     if (serves) {
-      store = connect(address, ranks.rank, true, timeout);
       if (!secret) secret = JobSecret::draw();
-      tell(Invitation(address.first, store->getPort(), secret->text()));
+      tell(Invitation(address.first, address.second, secret->text()));
     } else {
-      const auto [host, port, text] = tell(std::nullopt);
-      store = connect({host, port}, ranks.rank, false, timeout);
+      std::string text;
+      std::tie(address.first, address.second, text) = tell(std::nullopt);
       secret = JobSecret::given({{std::string(kSecretVariable), text}});
     }
-    return authenticated(store, *secret);
+    return {authenticated(reach(), *secret), server};
   }
-  StorePtr store = connect(address, ranks.rank, serves, timeout);
+  StorePtr store = reach();
   if (place.foreign) {
     store = c10::make_intrusive<c10d::PrefixStore>(place.prefix, store);
   } else {
@@ -249,7 +254,7 @@ StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousReques
       check_job(*store, ranks.rank, cluster::job_number(request.variables), address);
     });
   }
-  return agreed_store(store, ranks.rank, secret);
+  return {agreed_store(store, ranks.rank, secret), server};
 }
 
 }  // namespace smp::session

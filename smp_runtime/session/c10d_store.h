@@ -59,14 +59,21 @@ using TellInvitation = std::function<Invitation(const std::optional<Invitation>&
 /// else says where the store is.
 using FindMpi = std::function<TellInvitation(const cluster::LaunchRanks&)>;
 
+/// The job's store, and its server on the rank that serves it. The server ends, and frees its port,
+/// with the last reference to it, whoever still holds the store: a group of c10d that garbage keeps.
+struct OpenedStore {
+  StorePtr store;
+  StorePtr server;
+};
+
 /// Opens the store where `request` and the environment say; collective. Rank 0 serves it, unless
 /// torchrun's agent does: at the loopback where all ranks are on its host, else at the address of
 /// this host's network. It is an AuthenticatedStore if there is a `secret`, which rank 0 draws
 /// where there is none and it can tell it by MPI. `find_mpi` may be empty. Waits at most `timeout`
 /// for rank 0. Throws HostError when it is not reached, its port is taken, or it is another job's.
-StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
-                    std::optional<JobSecret> secret, const FindMpi& find_mpi,
-                    std::chrono::milliseconds timeout);
+OpenedStore open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
+                       std::optional<JobSecret> secret, const FindMpi& find_mpi,
+                       std::chrono::milliseconds timeout);
 
 /// `store`, which ranks have without us: authenticated() if there is a `secret`. Collective; throws
 /// ConfigError on a rank that has none, or has one, other than rank 0.

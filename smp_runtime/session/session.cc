@@ -46,10 +46,12 @@ Session::Session(SessionRequest request)
   if (!root_) {
     std::optional<int> port;
     if (config_.ddp_port) port = static_cast<int>(*config_.ddp_port);
-    root_ = open_store(
+    OpenedStore opened = open_store(
         ranks_,
         {.variables = request.variables, .hosts = options_.hosts, .port = port, .number = number_},
         options_.secret, request.find_mpi, options_.timeout);
+    root_ = std::move(opened.store);
+    server_ = std::move(opened.server);
   } else if (ranks_.size > 1) {
     root_ = agreed_store(root_, ranks_.rank, options_.secret);
   }

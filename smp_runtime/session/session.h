@@ -92,6 +92,7 @@ class Session {
   const cluster::RuntimeOptions options_;
   const int number_;
   cluster::LaunchRanks ranks_;
+  StorePtr server_;  // null where others serve the store
   StorePtr root_;
   StorePtr store_;
   StorePtr side_store_;

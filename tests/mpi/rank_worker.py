@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a RankPool: does jobs until the pool closes its end."""
 
-import gc
 import importlib
 import os
 import pickle
@@ -33,9 +32,6 @@ def main() -> None:
         except BaseException:  # torch's CheckpointException is no Exception
             error = traceback.format_exc()
         smp.shutdown()
-        # A model in a circle of references keeps its groups, and these the store, at the port of
-        # the next job.
-        gc.collect()
         # Not send(): it would share tensors by file descriptor, which needs this process to stay.
         pool.send_bytes(pickle.dumps((result, error)))
 

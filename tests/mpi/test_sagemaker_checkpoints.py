@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from rank_pool import RankPool
 from transformers import AutoModelForCausalLM
 
 PAIRS = {"hybrid_shard_degree": 2}
@@ -174,20 +173,18 @@ def test_transformers_loads_a_whole_checkpoint(pool: Any, tmp_path: Path, kind: 
     assert all(torch.equal(one, values[name]) for name, one in model.state_dict().items())
 
 
-def test_a_local_checkpoint_of_another_degree_is_refused(tmp_path: Path) -> None:
-    job, folder = RankPool(4), str(tmp_path)  # a refusal leaves groups, and the next job no port
-    try:
-        job.run("sagemaker_checkpoint_jobs:saved", {}, PAIRS, "HYBRID_SHARD", folder, "async_local")
-        errors = job.run(
-            "sagemaker_checkpoint_jobs:refusal",
-            {},
-            {"hybrid_shard_degree": 4},
-            "HYBRID_SHARD",
-            folder,
-            "async_local",
-        )
-    finally:
-        job.close()
+def test_a_local_checkpoint_of_another_degree_is_refused(pool: Any, tmp_path: Path) -> None:
+    job, folder = pool(4), str(tmp_path)
+    job.run("sagemaker_checkpoint_jobs:saved", {}, PAIRS, "HYBRID_SHARD", folder, "async_local")
+
+    errors = job.run(
+        "sagemaker_checkpoint_jobs:refusal",
+        {},
+        {"hybrid_shard_degree": 4},
+        "HYBRID_SHARD",
+        folder,
+        "async_local",
+    )
 
     assert all("hybrid_shard_degree of the one that wrote it" in one for one in errors[:2])
     assert all("there is no checkpoint of DCP in" in one for one in errors[2:])

@@ -2,7 +2,11 @@
 #include "smp_runtime/session/session.h"
 
 #include <filesystem>
+#include <mutex>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -10,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/file.h"
+#include "smp_runtime/core/tcp.h"
 #include "smp_runtime/session/group_failure.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 #include "tests/unit/session/session_ranks.h"
@@ -80,6 +85,38 @@ TEST(Session, BeginsAndEndsTwiceInOneStore) {
     });
     EXPECT_THAT(errors, Each(IsEmpty())) << "session " << job.number;
   }
+}
+
+TEST(Session, FreesItsPortThoughSomebodyKeepsItsStore) {
+  const std::string port = std::to_string(tcp::Listener({"127.0.0.1"}, 0).port());
+  ThreadJob job;
+  std::mutex mutex;
+  std::vector<StorePtr> kept;
+  for (job.number = 0; job.number < 2; ++job.number) {
+    const auto errors = job.on_ranks([&](int rank) {
+      const std::string own = std::to_string(rank);
+      const Variables variables = {{"MASTER_ADDR", "127.0.0.1"},
+                                   {"MASTER_PORT", port},
+                                   {"OMPI_COMM_WORLD_RANK", own},
+                                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", own},
+                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                   {"SMP_TIMEOUT_SECONDS", "20"}};
+      SessionRequest request = job.request(rank);
+      request.options = cluster::make_runtime_options(variables);
+      request.variables = variables;
+      request.store = nullptr;
+      request.world.reset();
+      Session session(std::move(request));
+      {
+        const std::scoped_lock lock(mutex);
+        kept.push_back(session.world_store());
+      }
+      session.leave(/*failed=*/false, /*serves=*/true);
+    });
+    EXPECT_THAT(errors, Each(IsEmpty())) << "session " << job.number;
+  }
+  EXPECT_EQ(kept.size(), 4U);
 }
 
 TEST(Session, OneThatLeftWellIsKnownAndOneThatFailedIsNot) {
