@@ -47,7 +47,8 @@ const std::array kV2Table = std::to_array<V2Parameter>({
      .most = kMaxDegree},
     {.name = "random_seed",
      .field = &V2Config::random_seed,
-     .help = "plus the tensor rank: of what get_rng_state_tracker().fork() draws",
+     .help = "of what delayed split models begin with; plus the tensor rank, of what "
+             "get_rng_state_tracker().fork() draws",
      .least = 0,
      .most = kMaxSize},
 });

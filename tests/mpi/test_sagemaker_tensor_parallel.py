@@ -131,10 +131,23 @@ def test_rank_0_alone_may_have_the_values(pool: Any, tmp_path: Path, delayed: bo
     assert_same(results, alone("llama3", 2))
 
 
-def test_a_model_that_no_rank_has_any_values_of_is_refused(pool: Any, tmp_path: Path) -> None:
-    errors = pool(2).run(f"{JOB}:delayed", {}, TENSOR, str(tmp_path), "gptneox", fails=True)
+def test_delayed_values_are_the_same_whatever_the_degrees(pool: Any, tmp_path: Path) -> None:
+    ways = [*WAYS, (4, {"tensor_parallel_degree": 4})]
+    first, *others = (
+        one
+        for ranks, config in ways
+        for one in pool(ranks).run(f"{JOB}:delayed", {}, config, str(tmp_path), "gptneox")
+    )
 
-    assert all("are not offered with tensor_parallel_degree 2" in error for error in errors)
+    for other in others:
+        assert all(torch.equal(value, other[name]) for name, value in first.items())
+    for name, value in first.items():
+        if "norm" in name:
+            assert (value == (1.0 if name.endswith("weight") else 0.0)).all(), name
+        elif name.endswith("weight"):
+            assert value.std().item() == pytest.approx(0.02, rel=0.1), name
+        else:
+            assert not value.any(), name
 
 
 def test_ranks_of_a_group_begin_with_the_values_of_the_first(pool: Any, tmp_path: Path) -> None:

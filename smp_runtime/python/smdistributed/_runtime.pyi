@@ -284,7 +284,7 @@ class V2Config:
         """ranks over which one copy of the model is sharded; 0: as the script's strategy says, or all with tensor parallelism; 1: not at all"""
     @property
     def random_seed(self) -> int:
-        """plus the tensor rank: of what get_rng_state_tracker().fork() draws"""
+        """of what delayed split models begin with; plus the tensor rank, of what get_rng_state_tracker().fork() draws"""
     @property
     def sm_activation_offloading(self) -> bool:
         """offload_wrapper moves the inputs of checkpointed layers to the host until their backwards; false: it is PyTorch's own"""

@@ -316,12 +316,12 @@ def of_rank0(config: dict[str, Any], folder: str, kind: str, delayed: bool) -> N
         return training.steps(0, 3), training.whole()
 
 
-def delayed(config: dict[str, Any], folder: str, kind: str) -> None:
-    """A model that no rank has any values of."""
+def delayed(config: dict[str, Any], folder: str, kind: str) -> dict[str, torch.Tensor]:
+    """First values of a model that no rank has any of."""
     with script(config, folder):
         with torch.device("meta"):
             model = made(kind)
-        transform(model)
+        return Training(model).whole()
 
 
 def of_other_seeds(config: dict[str, Any], folder: str, kind: str) -> Numbers:

@@ -26,8 +26,8 @@ def transform(
     model itself, where all degrees are 1. All ranks call it.
 
     Args:
-        model: a causal model of Transformers: Llama, Mistral, Qwen2, Qwen3, Gemma or GPT-NeoX, with
-            its values.
+        model: a causal model of Transformers: Llama, Mistral, Qwen2, Qwen3, Gemma or GPT-NeoX. On
+            the meta device it stays there, for ``DelayedParamIniter``.
         device, dtype: to which parameters go.
         config: for experts, which are not offered.
         load_state_dict_from_rank0: rank 0 has the values; others hold slices of them once FSDP has
@@ -36,7 +36,7 @@ def transform(
 
     Raises:
         SMPNotInitializedError: before ``init``.
-        SMPUnsupportedError: a model that cannot be split, or one without values.
+        SMPUnsupportedError: a model that cannot be split.
         SMPValidationError: ranks of a group gave different models, or values on some alone.
         NotImplementedError: experts (``config``).
 

@@ -45,8 +45,8 @@ MODELS = {**LLAMA_MODELS, **GPTNEOX_MODELS}
 def split(model: nn.Module, from_rank0: bool) -> TransformerLMHead:
     """The model over the ranks of each tensor-parallel group. All ranks call it.
 
-    With ``from_rank0`` the group of rank 0 has slices of that rank's values; what others have, FSDP
-    is to replace, and they need no storage.
+    Where ``model`` has no storage, neither has what comes back. With ``from_rank0`` the group of
+    rank 0 has slices of that rank's values; what others have, FSDP is to replace.
     """
     registration = _registration(model)
     _session.begin(state.tp_size, state.random_seed)
@@ -57,13 +57,6 @@ def split(model: nn.Module, from_rank0: bool) -> TransformerLMHead:
     reports = comm.allgather((repr(one.kwargs), has_values, _type(model)), comm.CommGroup.TP_GROUP)
     takes = from_rank0 and state.rank < state.tp_size
     _check_alike(reports, takes)
-    if not has_values and not from_rank0:
-        raise SMPUnsupportedError(
-            "torch.sagemaker.transform got a model without storage, on the meta device: values "
-            "that are made later are not offered with tensor_parallel_degree "
-            f"{state.tp_size}; create the model with its values (--delayed_param 0 of published "
-            "scripts), or give them on rank 0 and load_state_dict_from_rank0=True"
-        )
     if takes:
         made = _of_rank0(one, reports[0][2])
     elif has_values:
