@@ -64,9 +64,9 @@ void DistributedModel::Core::place(const Options& options) {
   }
   api::Placement placed = api::place_units(units_, !forward_, options.partition, session_->config(),
                                            session.options().partitioner, job);
-  assignment_ = std::move(placed.partition.assignment);
+  assignment_ = placed.partition.assignment;
   if (session_->count(Group::kPp) > 1) {
-    metrics::tell_partition(session, assignment_, placed.tree, placed.partition.summary);
+    metrics::tell_partition(session, placed.partition, placed.tree);
     const std::string& warning = placed.partition.warning;
     if (!warning.empty() && session.ranks().rank == 0) SMP_LOG(warning, "{}", warning);
   }

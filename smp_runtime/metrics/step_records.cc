@@ -43,14 +43,15 @@ void note_job(session::Session& session, const JobFacts& facts) {
                                     {"device", facts.device}}));
 }
 
-void tell_partition(session::Session& session, const partition::Assignment& assignment,
-                    const partition::ModuleTree& tree, const std::string& summary) {
+void tell_partition(session::Session& session, const partition::JobPartition& decided,
+                    const partition::ModuleTree& tree) {
   if (session.ranks().rank != 0) return;
+  const partition::Assignment& assignment = decided.assignment;
   const std::string balance = partition::balance_line(assignment, tree);
   const std::string whole = partition::assignment_tree(assignment, tree);
   SMP_LOG(info, "{}", partition::assignment_line(assignment, tree));
   SMP_LOG(info, "{}", balance);
-  SMP_LOG(info, "{}", summary);
+  SMP_LOG(info, "{}", decided.summary);
   if (std::ranges::count(whole, '\n') < kLinesOfATree || log::enabled(log::Level::kDebug)) {
     SMP_LOG(info, "Partition tree:{}", whole);
   } else {
@@ -59,12 +60,15 @@ void tell_partition(session::Session& session, const partition::Assignment& assi
   }
   const auto& recorder = session.recorder();
   if (!recorder || !recorder->records()) return;
-  recorder->note("partition",
-                 json_line(ordered_json{
-                     {"summary", summary},
-                     {"balance", balance},
-                     {"tree", partition::assignment_tree(assignment, tree, kLinesOfARecord)},
-                     {"times", partition::times_of(assignment, tree)}}));
+  ordered_json record{{"summary", decided.summary},
+                      {"balance", balance},
+                      {"tree", partition::assignment_tree(assignment, tree, kLinesOfARecord)},
+                      {"times", partition::times_of(assignment, tree)}};
+  if (const auto& predicted = decided.predicted) {
+    record["predicted"] = {
+        {"step_ms", predicted->step_ms}, {"use", predicted->use}, {"bytes", predicted->bytes}};
+  }
+  recorder->note("partition", json_line(record));
 }
 
 StepRecords::StepRecords(std::shared_ptr<record::Recorder> recorder,

@@ -11,7 +11,7 @@
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
-#include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/partition/job_partition.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/session.h"
@@ -28,10 +28,9 @@ struct JobFacts {
 /// Records the facts for the report's card of the job. Does nothing without a recorder.
 void note_job(session::Session& session, const JobFacts& facts);
 /// Tells the placement of the model's parts, for the log and the report's card: the first rank's
-/// call. `summary`, a line, names the partitioner. The log's tree is folded where it is long,
-/// unless it shows details.
-void tell_partition(session::Session& session, const partition::Assignment& assignment,
-                    const partition::ModuleTree& tree, const std::string& summary);
+/// call. The log's tree is folded where it is long, unless it shows details.
+void tell_partition(session::Session& session, const partition::JobPartition& decided,
+                    const partition::ModuleTree& tree);
 
 /// One thread at a time.
 class StepRecords {

@@ -2,6 +2,7 @@
 #include "smp_runtime/partition/auto_partitioner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "smp_runtime/core/error.h"
@@ -21,8 +22,8 @@ void weigh(const ModuleTree& tree, const std::vector<Cost>& costs, const MemoryM
   for (int node = 0; node < tree.size(); ++node) {
     const int device = proposal.device_of_node[node];
     load[device] += costs[node];
-    bytes[device] += parameters[node] * memory.state_factor +
-                     tree.module(node).activation_bytes * shape.in_flight_at(device, stages);
+    bytes[device] +=
+        memory.bytes_of(tree.module(node), parameters[node], shape.in_flight_at(device, stages));
     if (tree.module(node).called) used[device] = true;
   }
   proposal.worst_load = *std::max_element(load.begin(), load.end());
@@ -42,6 +43,15 @@ void predict(const ModuleTree& tree, int partitions, const AutoOptions& options,
 }
 
 }  // namespace
+
+MemoryModel AutoOptions::memory() const {
+  const schedule::ScheduleShape& shape = step.shape;
+  // As OpenMicrobatches::admits_backward() has it.
+  const bool is_kept = shape.schedule == schedule::Schedule::kZeroBubble;
+  return {.state_factor = state_factor,
+          .kept_activations = shape.in_flight(),
+          .kept_recomputes = is_kept ? std::max(1L, std::lround(std::ceil(shape.memory))) : 0};
+}
 
 double AutoDecision::optimality_gap() const {
   if (contiguous_load == 0) return 1;
@@ -66,8 +76,7 @@ AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptio
   SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
             partitions);
   const schedule::ScheduleShape& shape = options.step.shape;
-  const MemoryModel memory{.state_factor = options.state_factor,
-                           .kept_activations = shape.in_flight()};
+  const MemoryModel memory = options.memory();
   const Units units = make_units(tree, options.memory_weight, memory);
   const std::vector<Cost> costs = own_costs(tree, options.memory_weight, memory);
   Proposals proposals = make_proposals(tree, units, partitions, options);

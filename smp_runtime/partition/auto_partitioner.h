@@ -17,6 +17,9 @@ struct AutoOptions {
   int state_factor = 1;             ///< MemoryModel::state_factor
   std::int64_t capacity_bytes = 0;  ///< what one device can hold; 0: not known
   StepModel step;
+
+  /// That of a device which is as full as any can be.
+  [[nodiscard]] MemoryModel memory() const;
 };
 
 /// One method's proposal.

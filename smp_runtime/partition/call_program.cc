@@ -13,7 +13,7 @@ namespace {
 class Walk {
  public:
   Walk(const ModuleTree& tree, const std::vector<int>& device_of)
-      : tree_(tree), device_of_(device_of), times_(own_times(tree)) {}
+      : tree_(tree), device_of_(device_of), times_(forward_times(tree)) {}
 
   CallProgram run() {
     program_.runs.push_back({.device = device_of_[0]});
@@ -54,6 +54,7 @@ class Walk {
       }
     }
     program_.runs.back().work_ns += times_[node];
+    program_.runs.back().recompute_ns += module.recompute_ns;
     open_.push_back(frame);
   }
 
@@ -103,8 +104,9 @@ std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& 
     runs.push_back({.rank = run->device,
                     .phase = schedule::Phase::kBackward,
                     .depth = run->depth,
-                    .work = run->work_ns,
+                    .work = run->recompute_ns + run->work_ns,
                     .deferred = run->work_ns,
+                    .recomputes = run->recompute_ns > 0,
                     .message = gradient});
     gradient = message(*run);  // of what the run had begun with
   }

@@ -14,9 +14,10 @@ namespace smp::partition {
 /// One stretch of work on one device, and the message that it begins with.
 struct Run {
   int device = 0;
-  int depth = 0;  ///< of nested calls; the body of the step has 0
-  std::int64_t work_ns = 0;
-  std::int64_t messages = 0;  ///< 0 for the first run only
+  int depth = 0;                  ///< of nested calls; the body of the step has 0
+  std::int64_t work_ns = 0;       ///< forward
+  std::int64_t recompute_ns = 0;  ///< of it, in the backward
+  std::int64_t messages = 0;      ///< 0 for the first run only
   std::int64_t bytes = 0;
 };
 
@@ -30,8 +31,8 @@ struct CallProgram {
   [[nodiscard]] std::int64_t bytes() const;     ///< forward and backward
 };
 
-/// Work is that of `own_times`. Modules run in tree order, each once; calls, bytes and times of one
-/// that runs several times are taken together.
+/// Work is that of `forward_times`. Modules run in tree order, each once; calls, bytes and times of
+/// one that runs several times are taken together.
 CallProgram make_call_program(const ModuleTree& tree, const std::vector<int>& device_of_node);
 
 /// Assumed cost of a message between ranks.
@@ -48,7 +49,8 @@ struct StepModel {
 };
 
 /// Simulates the schedule that will run the step, in nanoseconds; gradients of activations take as
-/// long as the forward, and so do those of parameters. At most some 200,000 runs are simulated, of
+/// long as the forward, and so do those of parameters. A backward that recomputes does so in its
+/// first part, and what it leaves for later keeps that. At most some 200,000 runs are simulated, of
 /// at least two microbatches: fewer than asked for where the program is long.
 [[nodiscard]] schedule::Simulation predict_step(const CallProgram& program, int devices,
                                                 const StepModel& model);

@@ -25,10 +25,16 @@ Amounts own_parameter_bytes(const ModuleTree& tree) {
   return bytes;
 }
 
-Amounts own_times(const ModuleTree& tree) {
+Amounts forward_times(const ModuleTree& tree) {
   Amounts time(tree.size());
   for (int node = 0; node < tree.size(); ++node) time[node] = tree.module(node).time_ns;
   return sum(time) == 0 ? own_parameter_bytes(tree) : time;
+}
+
+Amounts own_times(const ModuleTree& tree) {
+  Amounts time = forward_times(tree);
+  for (int node = 0; node < tree.size(); ++node) time[node] += tree.module(node).recompute_ns / 3;
+  return time;
 }
 
 Cost share_of(std::int64_t amount, std::int64_t total, std::int64_t parts) {
@@ -46,8 +52,8 @@ std::vector<Cost> own_costs(const ModuleTree& tree, double memory_weight,
   const std::int64_t parts = memory_parts(memory_weight);
   Amounts memory = own_parameter_bytes(tree);
   for (int node = 0; node < tree.size(); ++node) {
-    memory[node] = memory[node] * memory_model.state_factor +
-                   tree.module(node).activation_bytes * memory_model.kept_activations;
+    memory[node] =
+        memory_model.bytes_of(tree.module(node), memory[node], memory_model.kept_activations);
   }
   const Amounts time = own_times(tree);
   const std::int64_t all_memory = sum(memory);

@@ -25,6 +25,17 @@ struct MemoryModel {
   /// (4 + 4 + 8 bytes an element), 8 for bf16 or fp16 with fp32 masters (2 + 2 + 12).
   int state_factor = 1;
   std::int64_t kept_activations = 1;  ///< microbatches whose activations are held at one time
+  /// Of how many a device holds what their backwards have recomputed there, beside one region at a
+  /// time: deferred work keeps it.
+  std::int64_t kept_recomputes = 0;
+
+  /// Of a module, without those below it, and with `parameter_bytes` of its parameters, where
+  /// activations of `kept` microbatches are held.
+  [[nodiscard]] std::int64_t bytes_of(const Module& module, std::int64_t parameter_bytes,
+                                      std::int64_t kept) const {
+    return parameter_bytes * state_factor + module.recomputed_bytes * kept_recomputes +
+           module.activation_bytes * kept;
+  }
 };
 
 /// Own cost of each node: memory_weight × its share of the model's bytes (parameters, each counted
@@ -39,6 +50,10 @@ std::vector<std::int64_t> own_parameter_bytes(const ModuleTree& tree);
 
 /// Forward time of each node [ns]. A tree without times takes parameter bytes in their place: each
 /// weight works once per sample.
+std::vector<std::int64_t> forward_times(const ModuleTree& tree);
+
+/// A third of each node's time in a step of one microbatch [ns], whose backward takes two forwards:
+/// forward_times(), and a third of what the backward repeats.
 std::vector<std::int64_t> own_times(const ModuleTree& tree);
 
 /// amount / total × parts / kParts as a Cost, rounded down; 0 where the total is.

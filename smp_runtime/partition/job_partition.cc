@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "smp_runtime/partition/auto_partitioner.h"
 #include "smp_runtime/partition/compat_partitioner.h"
 
@@ -13,23 +15,25 @@ namespace {
 /// The rest is for the CUDA context, communication buffers and fragmentation.
 constexpr double kUsableShare = 0.9;
 
-/// Bytes of the model that a device can hold; 0: not known.
-std::int64_t capacity_of(const JobModel& model) {
-  if (model.device_bytes == 0) return 0;
-  const auto usable =
-      static_cast<std::int64_t>(static_cast<double>(model.device_bytes) * kUsableShare);
-  return std::max<std::int64_t>(1, usable - model.recompute_bytes);
+/// Bytes that a device needs for one recompute at a time, where AutoOptions::memory() has not
+/// counted all that is recomputed there.
+std::int64_t recompute_beside(const AutoOptions& options, const JobModel& model) {
+  return options.memory().kept_recomputes > 0 ? 0 : model.recompute_bytes;
 }
 
 AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& model) {
-  return {.memory_weight = config.memory_weight,
-          .state_factor = state_factor(config, model),
-          .capacity_bytes = capacity_of(model),
-          .step = {.shape = {.microbatches = config.microbatches,
-                             .active_microbatches = config.active_microbatches,
-                             .schedule = schedule::parse_schedule(config.pipeline),
-                             .memory = config.pipeline_memory},
-                   .link = model.on_gpus ? kGpuLink : kCpuLink}};
+  AutoOptions options{.memory_weight = config.memory_weight,
+                      .state_factor = state_factor(config, model),
+                      .step = {.shape = {.microbatches = config.microbatches,
+                                         .active_microbatches = config.active_microbatches,
+                                         .schedule = schedule::parse_schedule(config.pipeline),
+                                         .memory = config.pipeline_memory},
+                               .link = model.on_gpus ? kGpuLink : kCpuLink}};
+  if (model.device_bytes == 0) return options;
+  const auto usable =
+      static_cast<std::int64_t>(static_cast<double>(model.device_bytes) * kUsableShare);
+  options.capacity_bytes = std::max<std::int64_t>(1, usable - recompute_beside(options, model));
+  return options;
 }
 
 }  // namespace
@@ -55,12 +59,19 @@ JobPartition partition_job(const ModuleTree& tree, const topology::ParallelConfi
     return {.assignment = assign_compat(tree, partitions, config.memory_weight),
             .summary = "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"};
   }
-  AutoDecision decision = assign_auto(tree, partitions, options_of(config, model));
+  const AutoOptions options = options_of(config, model);
+  AutoDecision decision = assign_auto(tree, partitions, options);
+  const Proposal& chosen = decision.chosen;
+  const StepPrediction predicted{.step_ms = static_cast<double>(chosen.predicted_step_ns) / 1e6,
+                                 .use = chosen.predicted_use,
+                                 .bytes = chosen.worst_bytes + recompute_beside(options, model)};
   return {.assignment = std::move(decision.assignment),
-          .summary = decision.summary(),
+          .summary = fmt::format("{}; fullest partition {}", decision.summary(),
+                                 human_bytes(predicted.bytes)),
           .warning = decision.fits ? ""
                                    : "no partition found that fits the memory of the devices; took "
-                                     "the smallest"};
+                                     "the smallest",
+          .predicted = predicted};
 }
 
 }  // namespace smp::partition

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "smp_runtime/partition/assignment.h"
@@ -25,10 +26,18 @@ struct JobModel {
 /// MemoryModel::state_factor with Adam, rounded up.
 [[nodiscard]] int state_factor(const topology::ParallelConfig& config, const JobModel& model);
 
+/// Expectations of a step, by the simulation of its schedule.
+struct StepPrediction {
+  double step_ms = 0;
+  double use = 0;          ///< mean share of it in which a partition works
+  std::int64_t bytes = 0;  ///< of the fullest partition: the model's state, and activations
+};
+
 struct JobPartition {
   Assignment assignment;
   std::string summary;  ///< a line for the log: who decided, and what is expected of it
   std::string warning;  ///< what to warn users of; empty if nothing
+  std::optional<StepPrediction> predicted;  ///< none: the partitioner did not decide, or not by it
 };
 
 /// Into pipeline_parallel_degree partitions. `partitioner` is that of SMP_PARTITIONER, auto or

@@ -17,7 +17,8 @@ int ModuleTree::add_module(Module module, int parent) {
   const int node = size();
   SMP_CHECK(parent >= -1 && parent < node && (parent == -1) == (node == 0),
             "module {} with number {} names {} as its parent", module.name, node, parent);
-  SMP_CHECK(module.activation_bytes >= 0 && module.time_ns >= 0 && module.input_bytes >= 0 &&
+  SMP_CHECK(module.activation_bytes >= 0 && module.time_ns >= 0 && module.recompute_ns >= 0 &&
+                module.recomputed_bytes >= 0 && module.input_bytes >= 0 &&
                 module.output_bytes >= 0 && module.calls >= 0,
             "module {} has negative costs", module.name);
   for (const int id : module.parameters) {

@@ -26,10 +26,13 @@ struct Tensor {
 
 /// One module. Costs are its own, without those of its children, for one microbatch on one rank.
 struct Module {
-  std::string name;             ///< dotted path; the root's is empty
-  std::vector<int> parameters;  ///< ids of those it owns directly, from `add_parameter`
-  std::int64_t activation_bytes = 0;
-  std::int64_t time_ns = 0;  ///< forward
+  std::string name;                   ///< dotted path; the root's is empty
+  std::vector<int> parameters;        ///< ids of those it owns directly, from `add_parameter`
+  std::int64_t activation_bytes = 0;  ///< kept from the forward to the backward
+  std::int64_t time_ns = 0;           ///< forward
+  /// With activation checkpointing: of the forward that its backward repeats, and what that makes.
+  std::int64_t recompute_ns = 0;
+  std::int64_t recomputed_bytes = 0;
   /// What goes to it and comes back in all of its calls, if its caller is on another rank.
   std::int64_t input_bytes = 0;
   std::int64_t output_bytes = 0;

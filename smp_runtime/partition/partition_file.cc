@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/partition_file.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +13,8 @@
 
 namespace smp::partition {
 namespace {
+
+constexpr std::size_t kLongestSummary = 1000;
 
 void check_names(const Assignment& named, const std::string& where, const ModuleTree& tree) {
   std::vector<std::string_view> known;
@@ -48,6 +51,17 @@ void check_used(const Assignment& assignment, const std::string& where, const Mo
   }
 }
 
+Assignment read_named(std::string_view text, const std::string& where, int partitions) {
+  Assignment named = Assignment::from_json(text, where);
+  if (named.partitions != partitions) {
+    throw ConfigError(
+        "{}: it is for {} partitions, but the job has partitions={}; have a file written for this "
+        "job, without load_partition, or start it with partitions={}",
+        where, named.partitions, partitions, named.partitions);
+  }
+  return named;
+}
+
 }  // namespace
 
 std::string partition_file_text(const Assignment& assignment, const ModuleTree& tree,
@@ -65,15 +79,21 @@ std::string partition_file_text(const Assignment& assignment, const ModuleTree& 
   return root.dump(1) + "\n";
 }
 
+std::string read_partition_summary(std::string_view text, const std::string& where,
+                                   int partitions) {
+  read_named(text, where, partitions);
+  const auto root = nlohmann::json::parse(text);
+  const auto found = root.find("summary");
+  if (found == root.end() || !found->is_string()) return "";
+  std::string summary = found->get<std::string>().substr(0, kLongestSummary);
+  std::ranges::replace_if(
+      summary, [](char byte) { return byte < ' ' || byte > '~'; }, '?');
+  return summary;
+}
+
 Assignment read_partition_file(std::string_view text, const std::string& where,
                                const ModuleTree& tree, int partitions) {
-  const Assignment named = Assignment::from_json(text, where);
-  if (named.partitions != partitions) {
-    throw ConfigError(
-        "{}: it is for {} partitions, but the job has partitions={}; have a file written for this "
-        "job, without load_partition, or start it with partitions={}",
-        where, named.partitions, partitions, named.partitions);
-  }
+  const Assignment named = read_named(text, where, partitions);
   check_names(named, where, tree);
   std::vector<int> partition_of(static_cast<std::size_t>(tree.size()), 0);
   for (int node = 0; node < tree.size(); ++node) {

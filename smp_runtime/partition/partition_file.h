@@ -25,4 +25,9 @@ std::string partition_file_text(const Assignment& assignment, const ModuleTree& 
 Assignment read_partition_file(std::string_view text, const std::string& where,
                                const ModuleTree& tree, int partitions);
 
+/// The summary in `text`, on one line of ASCII, which is of what the partitioner wrote and not of
+/// what people have made of it since; empty if there is none. Throws ConfigError as
+/// read_partition_file() does, as far as that needs no model.
+std::string read_partition_summary(std::string_view text, const std::string& where, int partitions);
+
 }  // namespace smp::partition

@@ -126,9 +126,7 @@ class Proposer {
   void propose_refined() { add("refined", refine(loads_, best_, stages_)); }
 
   void propose_level_by_level() {
-    const MemoryModel memory{.state_factor = options_.state_factor,
-                             .kept_activations = shape().in_flight()};
-    const std::vector<Cost> costs = own_costs(tree_, options_.memory_weight, memory);
+    const std::vector<Cost> costs = own_costs(tree_, options_.memory_weight, options_.memory());
     for (const auto& [containers, name] :
          {std::pair{Containers::kDissolve, "level by level"},
           std::pair{Containers::kKeep, "level by level with containers"}}) {

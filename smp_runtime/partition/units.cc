@@ -132,7 +132,7 @@ Units make_units(const ModuleTree& tree, double memory_weight, const MemoryModel
     Unit& unit = units.list[units.of_node[node]];
     unit.load += costs[node];
     unit.time_ns += times[node];
-    unit.state_bytes += parameters[node] * memory.state_factor;
+    unit.state_bytes += memory.bytes_of(tree.module(node), parameters[node], /*kept=*/0);
     unit.kept_bytes += tree.module(node).activation_bytes;
   }
   return units;

@@ -16,8 +16,8 @@ namespace smp::partition {
 struct Unit {
   int node = 0;
   Cost load = 0;                 ///< as `own_costs` mixes it
-  std::int64_t time_ns = 0;      ///< forward
-  std::int64_t state_bytes = 0;  ///< parameters, gradients, optimizer state
+  std::int64_t time_ns = 0;      ///< as `own_times` has it
+  std::int64_t state_bytes = 0;  ///< parameters, gradients, optimizer state, what is recomputed
   std::int64_t kept_bytes = 0;   ///< activations of one microbatch
 };
 

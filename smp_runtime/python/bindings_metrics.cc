@@ -108,8 +108,8 @@ void bind_reports(py::module_& module) {
            "Something that the report marks on its time axis, such as a checkpoint.")
       .def("close", &StepReports::close, without_gil,
            "Tells what is left. Nothing is told or recorded afterwards.");
-  module.def("tell_partition", &metrics::tell_partition, py::arg("session"), py::arg("assignment"),
-             py::arg("tree"), py::arg("summary"), without_gil,
+  module.def("tell_partition", &metrics::tell_partition, py::arg("session"), py::arg("decided"),
+             py::arg("tree"), without_gil,
              "What goes where in the model, for the log and the report's card: the first rank's\n"
              "call.");
 }

@@ -32,11 +32,14 @@ void bind_partition(py::module_& module) {
           "add_module",
           [](ModuleTree& tree, std::string name, int parent, std::vector<int> parameters,
              int64_t activation_bytes, int64_t time_ns, int64_t input_bytes, int64_t output_bytes,
-             int calls, bool called, std::optional<int> pin, bool passes_on) {
+             int calls, bool called, std::optional<int> pin, bool passes_on, int64_t recompute_ns,
+             int64_t recomputed_bytes) {
             return tree.add_module({.name = std::move(name),
                                     .parameters = std::move(parameters),
                                     .activation_bytes = activation_bytes,
                                     .time_ns = time_ns,
+                                    .recompute_ns = recompute_ns,
+                                    .recomputed_bytes = recomputed_bytes,
                                     .input_bytes = input_bytes,
                                     .output_bytes = output_bytes,
                                     .calls = calls,
@@ -49,7 +52,8 @@ void bind_partition(py::module_& module) {
           py::arg("parameters") = std::vector<int>{}, py::arg("activation_bytes") = 0,
           py::arg("time_ns") = 0, py::arg("input_bytes") = 0, py::arg("output_bytes") = 0,
           py::arg("calls") = 1, py::arg("called") = true, py::arg("pin") = std::nullopt,
-          py::arg("passes_on") = false)
+          py::arg("passes_on") = false, py::arg("recompute_ns") = 0,
+          py::arg("recomputed_bytes") = 0)
       .def(
           "add_tensor",
           [](ModuleTree& tree, int64_t bytes, int producer, std::vector<int> consumers) {
@@ -70,7 +74,13 @@ void bind_partition(py::module_& module) {
       .def("log_line", &partition::assignment_line, py::arg("tree"))
       .def("balance_line", &partition::balance_line, py::arg("tree"));
 
-  py::class_<JobPartition>(module, "JobPartition", "What partition_job chose, and why.")
+  py::class_<JobPartition>(module, "JobPartition",
+                           "A decision and who made it; what partition_job chose, and why.")
+      .def(py::init([](Assignment assignment, std::string summary) {
+             return JobPartition{.assignment = std::move(assignment),
+                                 .summary = std::move(summary)};
+           }),
+           py::arg("assignment"), py::arg("summary"))
       .def_readonly("assignment", &JobPartition::assignment)
       .def_readonly("summary", &JobPartition::summary,
                     "A line for the log: who decided, and what is expected of it.")
@@ -80,6 +90,9 @@ void bind_partition(py::module_& module) {
              py::arg("where"), py::arg("tree"), py::arg("partitions"),
              "Raises SMPConfigError, which begins with ``where``, for one that does not fit the\n"
              "tree.");
+  module.def("read_partition_summary", &partition::read_partition_summary, py::arg("text"),
+             py::arg("where"), py::arg("partitions"),
+             "The ``summary`` that the file was written with; empty if there is none.");
   module.def("partition_file_text", &partition::partition_file_text, py::arg("assignment"),
              py::arg("tree"), py::arg("summary"), "What read_partition_file reads.");
   module.def(

@@ -27,6 +27,7 @@ ModuleTree model() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
   static const ModuleTree tree = model();
   try {
+    read_partition_summary(fuzz::text_of(bytes, count), "partition.json", kPartitions);
     const Assignment decided =
         read_partition_file(fuzz::text_of(bytes, count), "partition.json", tree, kPartitions);
     fuzz::require(decided.partition_of.size() == static_cast<std::size_t>(tree.size()));

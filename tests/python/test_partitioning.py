@@ -20,14 +20,14 @@ def test_parameters_count_once_with_those_who_hold_them(
 
     def partition_job(tree: object, config: object, **others: object) -> SimpleNamespace:
         told.update(others, config=config)
-        return SimpleNamespace(assignment=tree, summary="chosen", warning="")
+        return SimpleNamespace(summary="chosen", warning="")
 
     monkeypatch.setattr(partitioning._runtime, "partition_job", partition_job)
     monkeypatch.setattr(ranks, "rdp_size", lambda: 3)
     layer = nn.Linear(4, 4, dtype=dtype)
     module = nn.Sequential(layer, layer)
 
-    assert partitioning._assign_automatically(module, None, 1000) == (None, "chosen")
+    assert partitioning._assign_automatically(module, None, 1000).summary == "chosen"
     assert told == {
         "config": smp.state.cfg,
         "partitioner": "auto",

@@ -70,7 +70,7 @@ def traced_stack(options: TraceOptions) -> tuple[Stack, Trace]:
 
 
 def partition(
-    tree: _runtime.ModuleTree, partitions: int, partitioner: str = "auto", **settings: float
+    tree: _runtime.ModuleTree, partitions: int, partitioner: str = "auto", **settings: float | str
 ) -> _runtime.JobPartition:
     """For a job of these settings, of a model in 32 bits."""
     text = json.dumps({"partitions": partitions, **settings})
@@ -265,6 +265,23 @@ def test_recomputed_modules_keep_their_inputs_and_run_once_more() -> None:
     size = 4096 * WIDTH * 4
     assert recompute_bytes(trace, [[model[0]], [model[1], model[2]]]) == 4 * size
     assert recompute_bytes(trace, []) == 0
+
+
+def test_recomputation_is_predicted_in_the_first_part_of_the_backward() -> None:
+    model = nn.Sequential(*(Block() for _ in range(16)))
+    trace = trace_step(model, step_of(model, torch.ones(4096, WIDTH)), TraceOptions("cpu"))
+
+    def step_ms(pipeline: str, *regions: list[nn.Module]) -> float:
+        tree = module_tree(model, trace, no_pins, regions)
+        chosen = partition(tree, 4, memory_weight=0.0, microbatches=8, pipeline=pipeline)
+        found = re.search(r"predicted step ([\d.]+) ms", chosen.summary)
+        assert found is not None
+        return float(found[1])
+
+    each = [[block] for block in model]
+    assert step_ms("interleaved", *each) / step_ms("interleaved") == pytest.approx(4 / 3, rel=0.05)
+    assert step_ms("zero_bubble", *each) < 0.9 * step_ms("interleaved", *each)
+    assert step_ms("zero_bubble") < 0.85 * step_ms("interleaved")
 
 
 def transformer() -> tuple[nn.Module, torch.Tensor]:

@@ -521,6 +521,8 @@ class ModuleTree:
         called: bool = True,
         pin: int | None = None,
         passes_on: bool = False,
+        recompute_ns: int = 0,
+        recomputed_bytes: int = 0,
     ) -> int: ...
     def add_parameter(self, name: str, bytes: int) -> int: ...
     def add_tensor(
@@ -542,7 +544,8 @@ class Assignment:
     def partitions(self) -> int: ...
 
 class JobPartition:
-    """What partition_job chose, and why."""
+    """A decision and who made it; what partition_job chose, and why."""
+    def __init__(self, assignment: Assignment, summary: str) -> None: ...
     @property
     def assignment(self) -> Assignment: ...
     @property
@@ -1327,6 +1330,9 @@ def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int
     """Raises SMPConfigError, which begins with ``where``, for one that does not fit the
     tree."""
 
+def read_partition_summary(text: str, where: str, partitions: int) -> str:
+    """The ``summary`` that the file was written with; empty if there is none."""
+
 def refusal_to_wrap(config: ParallelConfig, world_size: int) -> str | None:
     """Why a model cannot be wrapped with these settings on so many ranks, or None."""
 
@@ -1354,9 +1360,7 @@ def sum_of_powers(
 def sum_of_squares(tensors: collections.abc.Sequence[torch.Tensor]) -> float:
     """Of all elements, in 64 bits."""
 
-def tell_partition(
-    session: Session, assignment: Assignment, tree: ModuleTree, summary: str
-) -> None:
+def tell_partition(session: Session, decided: JobPartition, tree: ModuleTree) -> None:
     """What goes where in the model, for the log and the report's card: the first rank's
     call."""
 

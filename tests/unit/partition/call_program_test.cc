@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/call_program.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,6 +121,56 @@ TEST(StepPrediction, TheSlowestStageSetsThePace) {
 
   EXPECT_GE(step.length, 16 * 1500);
   EXPECT_LE(step.length, 16 * 1500 + 1000);
+}
+
+CallProgram recomputed(CallProgram program) {
+  for (auto& run : program.runs) run.recompute_ns = run.work_ns;
+  return program;
+}
+
+TEST(StepPrediction, ARecomputedForwardBelongsToTheFirstPartOfTheBackward) {
+  const CallProgram program = recomputed(pipeline_of(2, 100));
+  const StepModel model = model_of(2, 4, Schedule::kZeroBubble);
+
+  const Simulation step = predict_step(program, 2, model);
+
+  // The last rank goes forward, recomputes and goes back for 300, and has left 100 for later, by
+  // when the first one can go back, too.
+  const auto& first = step.begun[0];
+  ASSERT_GE(first.size(), 3U);
+  EXPECT_EQ(first[2].begin, 100 + 100 + 200);
+  EXPECT_EQ(step.busy, std::vector<std::int64_t>(2, 2 * 400));
+}
+
+TEST(StepPrediction, WorkThatKeepsRecomputedActivationsIsDoneBeforeTheNextBackward) {
+  const CallProgram program = recomputed(pipeline_of(4, 100));
+  const auto longest_queue = [&](double memory) {
+    StepModel model = model_of(8, 10, Schedule::kZeroBubble);
+    model.shape.memory = memory;
+    const Simulation step = predict_step(program, 4, model);
+    int most = 0;
+    for (const auto& begun : step.begun) {
+      int queue = 0;
+      for (const auto& run : begun) {
+        const bool is_backward = run.run >= program.runs.size();
+        if (is_backward) queue += run.is_deferred ? -1 : 1;
+        most = std::max(most, queue);
+      }
+    }
+    return most;
+  };
+
+  EXPECT_EQ(longest_queue(1), 1);
+  EXPECT_EQ(longest_queue(2), 2);
+}
+
+TEST(StepPrediction, ARecomputedForwardTakesItsTimeInAnySchedule) {
+  for (const Schedule schedule : {Schedule::kInterleaved, Schedule::kSimple}) {
+    const Simulation step =
+        predict_step(recomputed(pipeline_of(1, 100)), 1, model_of(4, 4, schedule));
+
+    EXPECT_EQ(step.length, 4 * 400);
+  }
 }
 
 TEST(StepPrediction, LongProgramsAreSimulatedInPart) {

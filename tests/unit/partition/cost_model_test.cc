@@ -48,6 +48,24 @@ TEST(OwnCosts, WithoutTimesParametersStandForThem) {
   EXPECT_THAT(own_costs(model.tree(), 0.5), ElementsAre(0, kWholeModel / 4, kWholeModel / 4 * 3));
 }
 
+TEST(OwnCosts, CountARecomputeAsAThirdAndWhatItMakesWhereThatIsKept) {
+  ModuleTree tree;
+  tree.add_module({.name = ""});
+  tree.add_module({.name = "kept", .activation_bytes = 40, .time_ns = 30}, 0);
+  tree.add_module({.name = "recomputed",
+                   .activation_bytes = 10,
+                   .time_ns = 30,
+                   .recompute_ns = 30,
+                   .recomputed_bytes = 30},
+                  0);
+
+  EXPECT_THAT(forward_times(tree), ElementsAre(0, 30, 30));
+  EXPECT_THAT(own_times(tree), ElementsAre(0, 30, 40));
+  EXPECT_THAT(own_costs(tree, 1.0), ElementsAre(0, kWholeModel * 4 / 5, kWholeModel / 5));
+  EXPECT_THAT(own_costs(tree, 1.0, {.kept_activations = 2, .kept_recomputes = 1}),
+              ElementsAre(0, kWholeModel * 80 / 130, kWholeModel * 50 / 130));
+}
+
 TEST(OwnCosts, AModelOfNothingCostsNothing) {
   TreeBuilder model;
   model.add("a");

@@ -82,6 +82,57 @@ TEST(JobPartition, WarnsOfWhatFitsNoDevice) {
   EXPECT_THAT(warning(), HasSubstr("fits the memory of the devices"));
 }
 
+/// Sixteen modules, of which the first `recomputed` are checkpointed.
+ModuleTree checkpointed(int recomputed) {
+  ModuleTree tree;
+  const int root = tree.add_module({.name = "", .passes_on = true});
+  for (int i = 0; i < 16; ++i) {
+    const std::string name = "layer" + std::to_string(i);
+    Module layer{.name = name,
+                 .parameters = {tree.add_parameter(name + ".weight", 1'000)},
+                 .activation_bytes = 100'000,
+                 .time_ns = 30'000'000};
+    if (i < recomputed) {
+      layer.activation_bytes = 10'000;
+      layer.recompute_ns = layer.time_ns;
+      layer.recomputed_bytes = 90'000;
+    }
+    tree.add_module(std::move(layer), root);
+  }
+  return tree;
+}
+
+TEST(JobPartition, PredictsRecomputationWithDeferredGradients) {
+  ParallelConfig config = two_partitions();
+  config.pipeline_parallel_degree = 4;
+  config.microbatches = 8;
+  config.active_microbatches = 10;
+  const JobModel model{.elements = 4'000, .parameter_bytes = 16'000, .recompute_bytes = 90'000};
+  const auto predicted = [&](const std::string& pipeline, double memory, int recomputed) {
+    config.pipeline = pipeline;
+    config.pipeline_memory = memory;
+    return *partition_job(checkpointed(recomputed), config, model, "auto").predicted;
+  };
+
+  // Of a rank's four layers forward, and again, and both gradients.
+  const double bound = 8 * 4 * 4 * 30;
+  const StepPrediction one_by_one = predicted("interleaved", 1, 16);
+  const StepPrediction deferred = predicted("zero_bubble", 1, 16);
+  EXPECT_GT(one_by_one.step_ms, 1.2 * bound);
+  EXPECT_LT(deferred.step_ms, 1.2 * bound);
+  EXPECT_LT(predicted("zero_bubble", 1, 0).step_ms, deferred.step_ms);
+  EXPECT_NEAR(deferred.use, bound / deferred.step_ms, 1e-6);
+
+  // A rank keeps inputs of four microbatches, and what is recomputed for one, or for two.
+  const std::int64_t state = 4 * 1'000 * 4;
+  EXPECT_EQ(deferred.bytes, state + 4 * 4 * 10'000 + 4 * 90'000);
+  EXPECT_EQ(predicted("zero_bubble", 2, 16).bytes, state + 8 * 4 * 10'000 + 2 * 4 * 90'000);
+  EXPECT_EQ(predicted("zero_bubble", 1, 0).bytes, state + 4 * 4 * 100'000);
+  EXPECT_EQ(one_by_one.bytes, state + 8 * 4 * 10'000 + 90'000);
+  EXPECT_THAT(partition_job(checkpointed(16), config, model, "auto").summary,
+              HasSubstr("; fullest partition "));
+}
+
 TEST(JobPartition, ExpectsFasterLinksBetweenGpus) {
   JobModel model{.elements = 2'000'000, .parameter_bytes = 8'000'000};
 

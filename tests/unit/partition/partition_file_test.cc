@@ -61,6 +61,20 @@ TEST(PartitionFile, ItsTextNamesWhatDoesNotRunWithItsParent) {
   EXPECT_THAT(text, HasSubstr(R"("summary": "by hand")"));
 }
 
+TEST(PartitionFile, SaysWhatItWasWrittenWith) {
+  const auto summary = [](const std::string& text) {
+    return read_partition_summary(text, "p.json", 2);
+  };
+  const TreeBuilder model = a_model_by_hand();
+  const Assignment assignment = read_entries(R"("": 0, "blocks.1": 1)");
+
+  EXPECT_EQ(summary(partition_file_text(assignment, model.tree(), "one\ntwo \xc3\xa4")),
+            "one?two ??");
+  EXPECT_EQ(summary(file_with(R"("": 0)")), "");
+  EXPECT_THAT(refusal([&] { summary(file_with(R"("": 0)", 3)); }),
+              StartsWith("p.json: it is for 3 partitions, but the job has partitions=2"));
+}
+
 TEST(PartitionFile, AFileWithAllModulesIsTakenAsItIs) {
   const TreeBuilder model = a_model_by_hand();
   const Assignment assignment = read_entries(R"("": 0, "blocks.1": 1)");

@@ -64,8 +64,8 @@ def module_tree(
     """The tree of ``model`` for a partitioner; names are those of ``named_modules()``.
 
     Without a trace modules count as called in the order of their registration. ``regions`` keep
-    the input of their first module alone, and run forward once more. Modules that are ``joined``
-    go where the nearest one above them goes that is not.
+    the input of their first module alone, and run forward once more in their backward. Modules that
+    are ``joined`` go where the nearest one above them goes that is not.
     """
     keeps_input = {region[0] for region in regions}
     recomputed = {module for region in regions for module in region}
@@ -81,9 +81,10 @@ def module_tree(
         seen = trace.seen.get(module)
         kept = _activation_bytes(seen, trace.memory_usage)
         time_ns = seen.time_ns if seen else 0
+        again_ns = again_bytes = 0
         if inside or module in recomputed:
+            again_ns, again_bytes = time_ns, kept
             kept = seen.input_bytes if seen and not inside and module in keeps_input else 0
-            time_ns = time_ns * 4 // 3  # a backward takes two forwards, and now one more
             inside = True
         called = seen is not None or (trace.empty and not isinstance(module, _CONTAINERS))
         nodes[module] = node = tree.add_module(
@@ -91,6 +92,8 @@ def module_tree(
             parameters=[parameter_ids[p] for p in module._parameters.values() if p is not None],
             activation_bytes=kept,
             time_ns=time_ns,
+            recompute_ns=again_ns,
+            recomputed_bytes=again_bytes,
             input_bytes=seen.input_bytes if seen else 0,
             output_bytes=seen.output_bytes if seen else 0,
             calls=seen.calls if seen else 1,

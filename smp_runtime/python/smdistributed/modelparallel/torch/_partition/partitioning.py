@@ -81,25 +81,27 @@ def _decide_here(
         where = f"partition_file {cfg.partition_file}"
         text = _read(Path(cfg.partition_file))
         assignment = _runtime.read_partition_file(text, where, registered, partitions)
-        tree, summary = registered, f"Partition chosen: as {cfg.partition_file} has it"
+        summary = f"Partition chosen: as {cfg.partition_file} has it"
+        if of_itself := _runtime.read_partition_summary(text, where, partitions):
+            summary += f", which says of itself: {of_itself.removeprefix('Partition chosen: ')}"
+        tree, decided = registered, _runtime.JobPartition(assignment, summary)
     elif cfg.auto_partition:
         trace = _trace(module, run_step, options)
         regions = regions_of(module)
         joined = joined_modules(module, trace.reads)
         tree = module_tree(module, trace, partition_of, regions, joined)
         once = recompute_bytes(trace, regions)
-        assignment, summary = _assign_automatically(module, tree, once)
+        decided = _assign_automatically(module, tree, once)
     else:
         tree = registered
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
         summary = "Partition chosen: as smp.partition, smp.set_partition and default_partition say"
+        decided = _runtime.JobPartition(assignment, summary)
     if cfg.partition_file and not cfg.load_partition:
-        text = _runtime.partition_file_text(assignment, registered, summary)
+        text = _runtime.partition_file_text(decided.assignment, registered, decided.summary)
         _write(Path(cfg.partition_file), text)
-    _runtime.tell_partition(
-        state.require_initialized("smp.DistributedModel"), assignment, tree, summary
-    )
-    return assignment.to_json()
+    _runtime.tell_partition(state.require_initialized("smp.DistributedModel"), decided, tree)
+    return decided.assignment.to_json()
 
 
 def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions) -> Trace:
@@ -130,7 +132,7 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
 
 def _assign_automatically(
     module: nn.Module, tree: _runtime.ModuleTree, once: int
-) -> tuple[_runtime.Assignment, str]:
+) -> _runtime.JobPartition:
     parameters = list(module.parameters())
     chosen = _runtime.partition_job(
         tree,
@@ -145,7 +147,7 @@ def _assign_automatically(
     )
     if chosen.warning:
         warning(chosen.warning)
-    return chosen.assignment, chosen.summary
+    return chosen
 
 
 def _device_bytes() -> int:
