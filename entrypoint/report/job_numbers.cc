@@ -73,6 +73,46 @@ RankNumbers numbers_of_rank(const RankRecord& record) {
   return numbers;
 }
 
+std::optional<StepFigures> predicted_step(const JobRecord& job) {
+  if (job.ranks.empty() || !job.ranks.front().partition.is_object()) return std::nullopt;
+  const auto& partition = job.ranks.front().partition;
+  const auto figures = partition.find("predicted");
+  if (figures == partition.end()) return std::nullopt;
+  const auto number = [&](const char* name) {
+    const auto found = figures->find(name);
+    return found != figures->end() && found->is_number() ? found->get<double>() : 0;
+  };
+  constexpr double kMostBytes = 1e18;
+  return StepFigures{
+      .step_ms = number("step_ms"),
+      .use = number("use"),
+      .bytes = static_cast<std::int64_t>(std::clamp(number("bytes"), 0.0, kMostBytes))};
+}
+
+StepFigures measured_step(const JobRecord& job) {
+  StepFigures figures;
+  double ranks = 0;
+  for (const RankRecord& record : job.ranks) {
+    if (record.all.steps == 0) continue;
+    if (ranks++ == 0) {
+      figures.step_ms = milliseconds_a_step(record.later.inside, record.later.steps);
+    }
+    figures.use += share(record.later.computed(), record.later.inside);
+    std::int64_t bytes = 0;
+    for (const char* kind : {"parameters", "persistent", "gradients", "optimizer", "activations"}) {
+      std::int64_t most = 0;
+      for (const Memory& reading : record.memory) {
+        const auto found = reading.kinds.find(kind);
+        if (found != reading.kinds.end()) most = std::max(most, found->second);
+      }
+      bytes += most;
+    }
+    figures.bytes = std::max(figures.bytes, bytes);
+  }
+  figures.use /= std::max(1.0, ranks);
+  return figures;
+}
+
 /// Growth of a rank's memory once it trained: a leak grows through the whole job.
 std::optional<JobNumbers::Growth> growth_of(const RankRecord& record) {
   constexpr std::size_t kFewReadings = 8;
@@ -102,7 +142,8 @@ double JobNumbers::mean(double RankNumbers::*what) const {
 }
 
 JobNumbers numbers_of(const JobRecord& job) {
-  JobNumbers numbers{.shape = shape_of(job)};
+  JobNumbers numbers{
+      .shape = shape_of(job), .predicted = predicted_step(job), .measured = measured_step(job)};
   std::set<std::string> hosts;
   double samples = 0;
   for (const RankRecord& record : job.ranks) {

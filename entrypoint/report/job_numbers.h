@@ -32,6 +32,13 @@ struct RankNumbers {
   std::int64_t bytes = 0;  ///< sent, a step
 };
 
+/// Figures of a step that the partitioner predicts and the record shows.
+struct StepFigures {
+  double step_ms = 0;      ///< in smp.step
+  double use = 0;          ///< mean share of it in which a partition works
+  std::int64_t bytes = 0;  ///< of the fullest partition: the model's state, and activations
+};
+
 /// Numbers of a job that trained; `ranks` has those with steps alone.
 struct JobNumbers {
   std::vector<RankNumbers> ranks;
@@ -39,7 +46,9 @@ struct JobNumbers {
   double p50_ms = 0, p95_ms = 0;  ///< of its steps
   double samples_per_second = 0;  ///< of all replicas
   int stages = 1;
-  smp::schedule::ScheduleShape shape;  ///< of the pipeline's schedule
+  smp::schedule::ScheduleShape shape;    ///< of the pipeline's schedule
+  std::optional<StepFigures> predicted;  ///< none: no partitioner decided, or it did not say
+  StepFigures measured;
   int hosts = 1;
   double overflow_share = 0;  ///< of the steps
   /// Growth of a rank's memory over the second half of the job, of what it was at its begin; the

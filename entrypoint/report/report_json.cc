@@ -304,6 +304,10 @@ json events_json(const JobRecord& job) {
   return all;
 }
 
+json figures_json(const StepFigures& step) {
+  return {{"step_ms", rounded(step.step_ms)}, {"use", rounded(step.use)}, {"bytes", step.bytes}};
+}
+
 json card_json(const JobRecord& job, const JobNumbers& numbers) {
   std::set<std::string> hosts;
   for (const RankRecord& record : job.ranks) hosts.insert(record.host);
@@ -320,6 +324,10 @@ json card_json(const JobRecord& job, const JobNumbers& numbers) {
     card["facts"] = job.ranks.front().facts;
     card["begin"] = 1e-6 * static_cast<double>(job.ranks.front().all.begin);
     card["partition"] = job.ranks.front().partition;
+  }
+  if (numbers.predicted) {
+    card["predicted"] = figures_json(*numbers.predicted);
+    card["measured"] = figures_json(numbers.measured);
   }
   return card;
 }

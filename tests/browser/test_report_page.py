@@ -35,7 +35,9 @@ def write_rank(file: Path, rank: int) -> None:
     lines: list[object] = [header, {"job": job}]
     if rank == 0:
         tree = f"\n(root) 0\n  {HOSTILE} 1"
-        lines.append({"partition": {"summary": "by time", "balance": "even", "tree": tree}})
+        predicted = {"step_ms": 33.5, "use": 0.875, "bytes": 3 * 10**6}
+        lines.append({"partition": {"summary": "by time", "balance": "even", "tree": tree,
+                                    "predicted": predicted}})  # fmt: skip
     for step in range(1, STEPS + 1):
         begin = BEGIN + 50_000 * step
         own = 30_000 // (1 + rank)
@@ -130,6 +132,12 @@ def test_all_parts_are_drawn_and_text_stays_text(page: Path, tmp_path: Path) -> 
     assert found.drawn["img"] == 0
     assert "<title>caught</title>" not in document
     assert "Partition 0 computes 30.0 ms in a step" in document
+    for name, predicted, measured in (
+        ("time in smp.step, ms", "33.5", "48"), ("a partition works, % of it", "87.5", "46.9"),
+        ("fullest partition: state and activations", "3 MB", "200 MB"),
+    ):  # fmt: skip
+        cells = "</td>.*?>".join(map(re.escape, (name, predicted, measured)))
+        assert re.search(cells, document), cells
     assert re.search(r"schedule\s+and without any transfer: [\d.]+ ms, of which each", document)
 
 

@@ -175,7 +175,24 @@ if (partition) {
   section('The partition', `${partition.summary}. ${partition.balance}`,
     table(['partition', 'computes in a step, ms', 'predicted share, %', 'measured share, %',
       'parameters', 'peak memory'], stages),
+    ...predictions(),
     make('pre', {}, partition.tree.trim()));
+}
+
+/** What the partitioner expected of a step, beside what it was. */
+function predictions() {
+  const { predicted, measured } = job.card;
+  if (!predicted) return [];
+  const row = (title, text) => [title, text(predicted), text(measured)];
+  return [
+    table(['a step', 'predicted', 'measured'], [
+      row('time in smp.step, ms', (step) => digits(step.step_ms)),
+      row('a partition works, % of it', (step) => digits(100 * step.use)),
+      row('fullest partition: state and activations', (step) => bytes(step.bytes)),
+    ]),
+    make('p', { class: 'note' }, `The prediction takes Adam's state for granted and, but with
+      trace_execution_times, the speed of the device: shares of the time tell more than times.`),
+  ];
 }
 const KINDS = ['parameters', 'persistent', 'gradients', 'optimizer', 'activations', 'peak_live', 'offloaded'];
 const withMemory = job.ranks.filter((rank) => rank.peak_memory > 0);

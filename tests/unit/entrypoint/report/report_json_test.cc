@@ -100,6 +100,35 @@ TEST(IdealStep, OfOneMicrobatchAtATimeHasAllOthersWait) {
   EXPECT_EQ(ideal["waited"], 0.5);
 }
 
+TEST(Report, HasThePredictedStepBesideTheMeasuredOne) {
+  JobRecord job = unequal_job(settings_of("interleaved", 4));
+  EXPECT_FALSE(report_json(job, numbers_of(job), {})["card"].contains("predicted"));
+
+  job.ranks[0].partition = {{"predicted", {{"step_ms", 20.5}, {"use", 0.75}, {"bytes", 4000}}}};
+  for (RankRecord& rank : job.ranks) {
+    rank.later.inside = 40'000;
+    rank.later.spent[static_cast<std::size_t>(Activity::kForward)] =
+        rank.rank % 2 == 0 ? 36'000 : 12'000;
+    rank.memory = {{.kinds = {{"parameters", 100}, {"activations", 10 * rank.rank}}},
+                   {.kinds = {{"parameters", 100}, {"optimizer", 50}, {"heap", 7000}}}};
+  }
+
+  const json card = report_json(job, numbers_of(job), {})["card"];
+
+  EXPECT_EQ(card["predicted"], json::parse(R"({"step_ms": 20.5, "use": 0.75, "bytes": 4000})"));
+  EXPECT_EQ(card["measured"], json::parse(R"({"step_ms": 40.0, "use": 0.6, "bytes": 180})"));
+}
+
+TEST(Report, APredictionThatIsNoneCountsAsNothing) {
+  JobRecord job = unequal_job(settings_of("interleaved", 4));
+  job.ranks[0].partition = {{"predicted", {{"step_ms", "<b>"}, {"bytes", 1e300}}}};
+
+  const json card = report_json(job, numbers_of(job), {})["card"];
+
+  EXPECT_EQ(card["predicted"]["step_ms"], 0);
+  EXPECT_EQ(card["predicted"]["bytes"], 1'000'000'000'000'000'000);
+}
+
 TEST(IdealStep, IsNoneWithoutAPipelineOrSpans) {
   JobRecord alone = unequal_job(settings_of("interleaved", 4));
   for (RankRecord& rank : alone.ranks) rank.facts["groups"]["PP"] = {rank.rank};
