@@ -120,7 +120,11 @@ USES: dict[str, tuple[str, ...]] = {
     "entrypoint/process": ("smp_runtime/core",),
     "entrypoint/report": ("smp_runtime/record", "smp_runtime/schedule"),
     "entrypoint/config": ("opt_ml_layout", "entrypoint/network", "smp_runtime/cluster"),
-    "entrypoint/plan": ("entrypoint/config", "smp_runtime/topology"),
+    "entrypoint/plan": (
+        "entrypoint/config",
+        "smp_runtime/partition",
+        "smp_runtime/topology",
+    ),
     "entrypoint/fetch": ("entrypoint/plan", "entrypoint/process"),
     "entrypoint/ssh": ("entrypoint/plan", "entrypoint/process"),
     "entrypoint/doctor": ("entrypoint/ssh",),

@@ -383,7 +383,7 @@ int run(const CommandLine& line, const Secrets& secrets) {
     log_as_the_launcher(job.log_level);
     const HostFacts facts = probe_host(job);
     if (job.options.dry_run) {
-      std::cout << plan_json(make_launch_plan(job, facts), secrets);
+      std::cout << plan_json(plan_to_show(job, facts), secrets);
       return 0;
     }
     JobRun started(std::move(job), facts, processes, secrets);

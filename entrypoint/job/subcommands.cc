@@ -30,7 +30,7 @@ void print_plan(bool as_json, const Secrets& secrets) {
   const smp::Variables environment = smp::read_variables();
   const JobConfig job = read_job_config(find_layout(environment), environment);
   log_as_the_launcher(job.log_level);
-  const LaunchPlan plan = make_launch_plan(job, probe_host(job));
+  const LaunchPlan plan = plan_to_show(job, probe_host(job));
   std::cout << (as_json ? plan_json(plan, secrets) : plan_text(plan, secrets));
 }
 

@@ -11,6 +11,7 @@
 
 #include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/job_outline.h"
+#include "entrypoint/plan/partition_outlook.h"
 #include "entrypoint/plan/planned_command.h"
 
 namespace entrypoint {
@@ -26,10 +27,11 @@ struct LaunchPlan {
   JobOutline outline;
   EntryPoint entry;
   PlannedCommand command;
-  std::optional<StartCheck> check;    ///< none: the job starts unchecked
-  std::vector<PlannedFile> files;     ///< written before the start
-  std::vector<std::string> notes;     ///< decisions worth a line in the log
-  std::vector<std::string> warnings;  ///< one line each, said once at start
+  std::optional<StartCheck> check;            ///< none: the job starts unchecked
+  std::vector<PlannedFile> files;             ///< written before the start
+  std::optional<PartitionOutlook> partition;  ///< in a plan to be shown
+  std::vector<std::string> notes;             ///< decisions worth a line in the log
+  std::vector<std::string> warnings;          ///< one line each, said once at start
 };
 
 /// The plan of a job whose code is in its folder, and of one whose code is not fetched yet as far

@@ -80,6 +80,22 @@ Value code_value(const CodeSource& code) {
   return result;
 }
 
+std::string partition_words(const PartitionOutlook& partition) {
+  const std::string said = partition.summary.empty() ? "" : ": " + partition.summary;
+  return partition.is_loaded
+             ? fmt::format("from {}{}", partition.file.string(), said)
+             : fmt::format("{}, which the first step writes anew{}", partition.file.string(), said);
+}
+
+Value partition_value(const std::optional<PartitionOutlook>& partition) {
+  if (!partition) return {};
+  Value result = Value::Object{};
+  result.set("file", partition->file.string());
+  result.set("loaded", partition->is_loaded);
+  result.set("summary", partition->summary);
+  return result;
+}
+
 class Text {
  public:
   template <typename... Args>
@@ -183,6 +199,15 @@ Value groups_value(const std::vector<RankGroups>& kinds) {
 
 }  // namespace
 
+LaunchPlan plan_to_show(const JobConfig& job, const HostFacts& facts) {
+  LaunchPlan plan = make_launch_plan(job, facts);
+  plan.partition = look_at_partition_file(plan.outline);
+  if (plan.partition && !plan.partition->warning.empty()) {
+    plan.warnings.push_back(plan.partition->warning);
+  }
+  return plan;
+}
+
 std::string plan_text(const LaunchPlan& plan, const Secrets& secrets) {
   const JobOutline& outline = plan.outline;
   Text text;
@@ -216,6 +241,7 @@ std::string plan_text(const LaunchPlan& plan, const Secrets& secrets) {
               prefix ? prefix->text() : outline.intermediate_output->location);
   }
   text.line("Kind:       {}", name_of(plan.entry.kind));
+  if (plan.partition) text.line("Partition:  {}", partition_words(*plan.partition));
   add_ranks(text, outline.ranks.places);
   add_groups(text, outline.ranks);
   text.list("Listens", outline.network.listens);
@@ -274,6 +300,7 @@ std::string plan_json(const LaunchPlan& plan, const Secrets& secrets) {
   result.set("environment", pairs(outline.environment.variables));
   result.set("host_environment", pairs(outline.environment.host_variables));
   result.set("unset", Value::list_of(outline.environment.unset));
+  result.set("partition", partition_value(plan.partition));
   Value::List files;
   for (const PlannedFile& file : plan.files) files.emplace_back(file.path.string());
   result.set("files", std::move(files));

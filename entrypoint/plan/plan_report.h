@@ -9,6 +9,9 @@
 
 namespace entrypoint {
 
+/// make_launch_plan(), with what the job's partition file says. Reads that file.
+LaunchPlan plan_to_show(const JobConfig& job, const HostFacts& facts);
+
 /// For people: hosts, ranks, environment, files, and the command quoted so that it can be pasted.
 /// Ends in a newline.
 std::string plan_text(const LaunchPlan& plan, const Secrets& secrets);
