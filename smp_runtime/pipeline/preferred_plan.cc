@@ -13,6 +13,11 @@ namespace {
 /// The first step makes what later ones find made.
 constexpr int64_t kFirstTimed = 2;
 
+/// In mean runs. Other work in the place of what comes late makes all late that is planned behind
+/// it: with half a run, steps of four ranks whose runs and messages took some percent longer at
+/// random were up to 13 % longer in simulations, and in none shorter by more than a hair.
+constexpr int64_t kPatience = 2;
+
 /// So many steps with the plan and without are compared.
 constexpr size_t kCompared = 3;
 
@@ -99,7 +104,7 @@ void PreferredPlan::plan(const schedule::ScheduleShape& shape, int ranks) {
     work += step.busy[rank];
     count += step.begun[rank].size();
   }
-  patience_ = Time(work / static_cast<int64_t>(2 * count));
+  patience_ = Time(kPatience * work / static_cast<int64_t>(count));
   orders_ = step.orders();
 }
 

@@ -41,8 +41,7 @@ class PreferredPlan {
   [[nodiscard]] const std::vector<std::vector<schedule::PlannedWork>>& orders() const {
     return orders_;
   }
-  /// How long a rank waits for what is next: half a run, by which work in its place would make it
-  /// late.
+  /// How long a rank waits for what is next before it does other work: two runs, in the mean.
   [[nodiscard]] Time patience() const { return patience_; }
 
  private:

@@ -108,7 +108,7 @@ TEST_F(PreferredSteps, ArePlannedFromTimesAndKeptWhileTheyAreShorter) {
   EXPECT_EQ(std::ranges::count(tried, OrderMode::kPreferred), 3);
   EXPECT_EQ(std::ranges::count(of_first.work, true, &PlannedWork::is_deferred), 4);
   EXPECT_EQ(of_first.work.size(), 12);
-  EXPECT_EQ(of_first.patience, std::chrono::nanoseconds(500) / 1000);
+  EXPECT_EQ(of_first.patience, std::chrono::microseconds(2));
 
   for (int i = 0; i < 3; ++i) EXPECT_EQ(step(), OrderMode::kPreferred);
   for (int i = 0; i < 2; ++i) step(std::chrono::milliseconds(12));  // it has become worse
