@@ -220,6 +220,10 @@ class PyEngine {
   void track_parameters(const std::vector<at::Tensor>& parameters) {
     engine().track_parameters(parameters);
   }
+  void complete_gradients() {
+    const py::gil_scoped_release no_gil;
+    engine().complete_gradients();
+  }
   int64_t take_backwards() { return engine().take_backwards(); }
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
   [[nodiscard]] int64_t activation_bytes() { return engine().activation_bytes(); }
@@ -278,6 +282,9 @@ void bind_pipeline(py::module_& module) {
       .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"),
            "Those of this rank: what take_backwards counts, and, in a deterministic order, whose\n"
            "gradients are added by microbatch.")
+      .def("complete_gradients", &PyEngine::complete_gradients,
+           "In a step, before gradients of parameters are looked at: computes those that\n"
+           "``pipeline: zero_bubble`` has left for later; if there were any, none are from now on.")
       .def("take_backwards", &PyEngine::take_backwards,
            "More than 0 if a backward ran here since the last call or the beginning of the step.")
       .def("last_step", &PyEngine::last_step)

@@ -110,9 +110,10 @@ class RankPool:
         except EOFError:
             return Outcome(error=f"rank {rank} died: {self.log_text()}")
 
-    def log_text(self) -> str:
+    def log_text(self, last: int | None = 4000) -> str:
+        """The end of what all jobs of the pool have said; None for all of it."""
         self._log.flush()
-        return Path(self._log.name).read_text(errors="replace")[-4000:]
+        return Path(self._log.name).read_text(errors="replace")[-(last or 0) :]
 
     def dismiss(self) -> None:
         """Lets the ranks end; close() waits for it."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,20 @@ def test_language_model_follows_the_curve_of_one_process_and_resumes(
     assert whole.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(whole[name], value, rtol=1e-6, atol=1e-8)
+
+
+def test_language_model_on_four_partitions_is_predicted_to_wait_less_with_zero_bubble(
+    language_model_alone: Path, tmp_path: Path
+) -> None:
+    alone = json.loads((language_model_alone / "results.json").read_text())
+    predicted = {}
+    for pipeline in ("interleaved", "zero_bubble"):
+        file = tmp_path / f"{pipeline}.json"
+        split = run(4, "gpt.py", tmp_path / pipeline, partitions=4, pipeline=pipeline,
+                    partition_file=str(file))  # fmt: skip
+        assert split["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+        found = re.search(r"predicted step ([\d.]+) ms", json.loads(file.read_text())["summary"])
+        assert found is not None
+        predicted[pipeline] = float(found[1])
+
+    assert predicted["zero_bubble"] < 0.95 * predicted["interleaved"], predicted

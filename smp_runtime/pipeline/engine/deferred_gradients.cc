@@ -26,6 +26,7 @@ struct DeferredGradients::Work {
   int64_t microbatch = 0;
   std::vector<torch_compat::NodePtr> nodes;
   std::vector<at::Tensor> gradients;  ///< of the nodes' one output each; undefined: nothing came
+  std::vector<int64_t> versions;      ///< of these, when they came
   size_t first_parts_done = 0;
   bool recomputed = false;  ///< keeps what went through hooks
 };
@@ -43,6 +44,15 @@ struct DeferredGradients::Queue {
     ready[work->microbatch].push_back(std::move(work));
   }
 };
+
+namespace {
+
+/// Number of changes in place; always 0 for tensors that do not count them.
+int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
+}
+
+}  // namespace
 
 /// Stands in the graph for a node with edges of both kinds, and does its first part.
 class DeferredGradients::Part : public Node {
@@ -65,6 +75,7 @@ class DeferredGradients::Part : public Node {
     place_ = work_->nodes.size();
     work_->nodes.emplace_back();
     work_->gradients.emplace_back();
+    work_->versions.emplace_back();
   }
 
   variable_list apply(variable_list&& gradients) override {
@@ -86,6 +97,7 @@ class DeferredGradients::Part : public Node {
       }
       work_->nodes[place_] = std::move(whole_);
       work_->gradients[place_] = gradient;
+      work_->versions[place_] = version_of(gradient);
     }
     if (++work_->first_parts_done == work_->nodes.size()) queue_->add(work_);
     whole_ = {};
@@ -338,6 +350,14 @@ void DeferredGradients::run_next() {
   variable_list gradients;
   for (size_t place = 0; place < work->nodes.size(); ++place) {
     if (work->nodes[place] == nullptr) continue;
+    if (version_of(work->gradients[place]) != work->versions[place]) {
+      throw UserCodeError(
+          "a gradient that came to {} was changed in place before the gradients of its parameters "
+          "were computed, by a hook or by the backward of a function of the model: expected it to "
+          "return another tensor. With the pipeline \"interleaved\" all gradients of a layer are "
+          "computed at once",
+          work->nodes[place]->name());
+    }
     edges.emplace_back(std::move(work->nodes[place]), 0);
     gradients.push_back(std::move(work->gradients[place]));
   }

@@ -57,7 +57,8 @@ class DeferredGradients {
   /// What the microbatch's backwards have left since clear().
   [[nodiscard]] DeferredWork of(int64_t microbatch) const;
   /// Does the oldest piece of work of the lowest microbatch: a backward that ends in parameters.
-  /// There must be one.
+  /// There must be one. Throws UserCodeError where a gradient that came to a layer was changed in
+  /// place since, which would be another one for its parameters than in one backward.
   void run_next();
   /// Forgets all work: before a step, and when one has failed.
   void clear();

@@ -250,7 +250,7 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
   const auto not_later = [this](std::string_view why) { say_not_later(why); };
   if (deferred_ && keep_graph) {
     not_later("the graph is kept for another backward");
-  } else if (deferred_) {
+  } else if (deferred_ && defers_) {
     left = deferred_->split(server_->microbatch(), edges, not_later);
   }
   const SingleThreadedBackward guard;
@@ -292,6 +292,13 @@ std::optional<int64_t> Engine::run_deferred() {
     ledger_->finish(microbatch);
   }
   return microbatch;
+}
+
+void Engine::complete_gradients() {
+  if (!deferred_ || !deferred_->next() || microbatch() < 0) return;
+  defers_ = false;
+  say_not_later("the step looks at gradients, of which all are to be there");
+  while (run_deferred()) continue;
 }
 
 int64_t Engine::gradients_microbatch() const {

@@ -86,6 +86,10 @@ class Engine : private Executor {
   void backward(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& gradients,
                 double scale, bool keep_graph = false);
 
+  /// From the body or a module, before it looks at gradients of parameters: computes those that
+  /// backwards of this rank have left for later. If there were any, none are left from now on.
+  void complete_gradients();
+
   /// More than 0 if any backward ran on this rank since the last call of this function or the
   /// beginning of the step.
   int64_t take_backwards();
@@ -144,6 +148,7 @@ class Engine : private Executor {
   std::unique_ptr<Server> server_;
   std::unique_ptr<GradientLedger> ledger_;
   std::optional<DeferredGradients> deferred_;
+  bool defers_ = true;                ///< false once the step has looked at gradients
   std::optional<int64_t> deferring_;  ///< microbatch of the deferred work under way
   std::set<int64_t> released_;        ///< microbatches that only wait for deferred work
   std::set<std::string, std::less<>> said_not_later_;

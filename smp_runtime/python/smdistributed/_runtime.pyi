@@ -648,6 +648,9 @@ class Engine:
         result of the one before. Blocks this microbatch; differentiable in ``tensors``."""
     def close(self) -> None:
         """Ends the threads and the connections to the other ranks."""
+    def complete_gradients(self) -> None:
+        """In a step, before gradients of parameters are looked at: computes those that
+        ``pipeline: zero_bubble`` has left for later; if there were any, none are from now on."""
     def data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor:
         """What a remote tensor stands for; any other tensor as it is."""
     def drive(

@@ -17,13 +17,17 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "smp_runtime/core/error.h"
+
 namespace smp::pipeline {
 namespace {
 
 using at::Tensor;
 using Leaf = DeferredGradients::Leaf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 using Tensors = std::vector<Tensor>;
 
 Tensor parameter(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); }
@@ -263,6 +267,21 @@ TEST(DeferredGradients, AskOnceForWhatANodeHasSaved) {
   EXPECT_EQ(outcome.works, 2);
   EXPECT_TRUE(outcome.parameters_came_late);
   EXPECT_THAT(outcome.not_later, IsEmpty());
+}
+
+TEST(DeferredGradients, AreRefusedOfAGradientThatWasChangedSince) {
+  const Tensors p{parameter({8, 8})};
+  const Network network{p, [&](const Tensor& x) {
+                          const Tensor y = x.tanh();
+                          // The sum gives both the same gradient, the product of later first.
+                          y.register_hook([](const Tensor& gradient) { gradient.mul_(2); });
+                          return y + at::linear(x, p[0]);
+                        }};
+  EXPECT_TRUE(backward(network, false).gradients[0].defined());
+
+  EXPECT_THAT([&] { backward(network, true); },
+              ThrowsMessage<UserCodeError>(
+                  HasSubstr("a gradient that came to MmBackward0 was changed in place")));
 }
 
 TEST(DeferredGradients, AreForgottenWithAStepThatFailed) {

@@ -111,6 +111,36 @@ TEST(Engine, TrainsARemoteModuleWhoseArgumentsNeedNoGradient) {
   EXPECT_TRUE(at::equal(weight.grad(), at::full({2}, 2.0)));
 }
 
+TEST(Engine, CompletesGradientsForAStepThatLooksAtThem) {
+  const at::Tensor near = at::eye(2).requires_grad_();
+  const at::Tensor far = at::full({2, 2}, 2.0).requires_grad_();
+  Ranks group(2, {.schedule = Schedule::kZeroBubble, .active_microbatches = 1}, [&](int, Engine*&) {
+    return [&](int64_t, TensorTree in, bool) { return one(in.tensors[0].matmul(far)); };
+  });
+  group.engine(0).track_parameters({near});
+  group.engine(1).track_parameters({far});
+  std::vector<bool> was_there;
+  bool looks = true;
+  const auto body = [&](int64_t) {
+    Engine& engine = group.engine(0);
+    // Behind another rank's tensor, whose gradient is what the backward gives at once.
+    const at::Tensor x = at::ones({2, 2}).requires_grad_();
+    const auto out = engine.call({{.owner = 1, .target = 0}}, one(x.matmul(near)));
+    near.mutable_grad() = at::Tensor();
+    engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
+    was_there.push_back(near.grad().defined());
+    if (!looks) return;
+    engine.complete_gradients();
+    EXPECT_TRUE(at::equal(near.grad(), at::full({2, 2}, 8.0)));
+  };
+
+  EXPECT_EQ(group.step(2, body), std::vector<std::string>(2));
+  looks = false;
+  EXPECT_EQ(group.step(1, body), std::vector<std::string>(2));
+
+  EXPECT_EQ(was_there, (std::vector{false, true, true})) << "it is left once, and never again";
+}
+
 TEST(Engine, CarriesNoGradToTheOwner) {
   run_remote(
       [](TensorTree in) {

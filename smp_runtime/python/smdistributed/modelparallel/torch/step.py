@@ -14,6 +14,7 @@ import torch
 from smdistributed.modelparallel.torch._checks.input_check import check_inputs
 from smdistributed.modelparallel.torch._checks.step_guards import (
     refused_in_a_step,
+    with_whole_gradients,
     without_fast_paths,
 )
 from smdistributed.modelparallel.torch._metrics.reports import loss_of
@@ -202,7 +203,7 @@ class StepFunction(Generic[P, R_co]):
 
         # Steps of one kind make the same calls: of fewer microbatches they are another.
         kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}, {count}"
-        with _in_step():
+        with _in_step(), with_whole_gradients():
             engine.drive(kind, count, body, collect)
         for attribute, value in (one for values in written for one in values):
             attribute.put(value)  # values of the last microbatch remain, as in one process
@@ -223,7 +224,7 @@ class StepFunction(Generic[P, R_co]):
 
     def _serve(self) -> tuple[list[Any], bool]:
         engine = state.require_engine()
-        with _in_step():
+        with _in_step(), with_whole_gradients():
             definition, tensors = engine.serve()
         engine.take_backwards()
         outputs, backward_ran = codec.unpack(definition, tensors)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
 from smdistributed.modelparallel.torch.amp import check_scaler
@@ -53,6 +54,34 @@ def refused_in_a_step() -> Iterator[None]:
         holding(torch.optim.Optimizer, zero_grad=_refuse_zero_grad),
     ):
         yield
+
+
+@contextlib.contextmanager
+def with_whole_gradients() -> Iterator[None]:
+    """Inside, code of the step that reads ``grad`` of a parameter finds there what its backwards so
+    far give, also where ``pipeline: zero_bubble`` leaves some of it for later."""
+    if state.cfg.pipeline != "zero_bubble" or state.cfg.pipeline_parallel_degree == 1:
+        yield
+        return
+    engine = state.require_engine()
+    parameters: Any = nn.Parameter
+    own = vars(nn.Parameter).get("grad")  # of a job with masters
+    plain: Any = own or torch.Tensor.grad
+
+    def get_grad(parameter: nn.Parameter) -> torch.Tensor | None:
+        if torch._C._current_graph_task_id() == -1:  # not of a hook: these see what they wait for
+            engine.complete_gradients()
+        gradient: torch.Tensor | None = plain.__get__(parameter)
+        return gradient
+
+    parameters.grad = property(get_grad, plain.__set__, plain.__delete__)
+    try:
+        yield
+    finally:
+        if own is None:
+            del parameters.grad
+        else:
+            parameters.grad = own
 
 
 @contextlib.contextmanager
