@@ -107,6 +107,7 @@ def test_partition_survives_its_file_and_can_be_edited(pool, losses_alone, tmp_p
 
     loaded = ranks.run("partition_jobs:train", load, STEPS, BATCH)
     assert check(loaded, losses_alone) == check(saved, losses_alone)
+    assert "has it, which says of itself: " in ranks.log_text()
 
     decision = json.loads(file.read_text())
     decision["modules"] = {"": 0, "blocks.1": 1, "blocks.1.norm": 0, "head": 1}
