@@ -380,9 +380,9 @@ SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # each other; those that only calculate come last, at the lowest priority.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
 ROWS = (
-    ("launcher", "mpi", "thorough"),
-    ("lint", "unit", "golden", "python", "examples", "gpu", "image"),
-    ("slurm", "pods", "torch_suite", "browser", "wheel", "cluster", *CALCULATE),
+    ("mpi", "lint", "unit", "golden", "slurm", "pods", "cpp", "documents", "differential"),
+    ("launcher", "python", "examples", "gpu", "thorough"),
+    ("image", "cluster", "torch_suite", "browser", "wheel", "asan", "tsan"),
 )
 
 

@@ -115,7 +115,10 @@ def test_train_passes_the_stop_on_and_a_setting_saves(tmp_path: Path) -> None:
     assert (tree / "output/success").exists()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(2, marks=pytest.mark.thorough), pytest.param(50, marks=pytest.mark.long)],
+)
 def test_a_job_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     tmp_path: Path, kills: int
 ) -> None:
