@@ -60,7 +60,8 @@ using TellInvitation = std::function<Invitation(const std::optional<Invitation>&
 using FindMpi = std::function<TellInvitation(const cluster::LaunchRanks&)>;
 
 /// The job's store, and its server on the rank that serves it. The server ends, and frees its port,
-/// with the last reference to it, whoever still holds the store: a group of c10d that garbage keeps.
+/// with the last reference to it, whoever still holds the store: a group of c10d that garbage
+/// keeps.
 struct OpenedStore {
   StorePtr store;
   StorePtr server;

@@ -95,13 +95,11 @@ TEST(Session, FreesItsPortThoughSomebodyKeepsItsStore) {
   for (job.number = 0; job.number < 2; ++job.number) {
     const auto errors = job.on_ranks([&](int rank) {
       const std::string own = std::to_string(rank);
-      const Variables variables = {{"MASTER_ADDR", "127.0.0.1"},
-                                   {"MASTER_PORT", port},
-                                   {"OMPI_COMM_WORLD_RANK", own},
-                                   {"OMPI_COMM_WORLD_SIZE", "2"},
-                                   {"OMPI_COMM_WORLD_LOCAL_RANK", own},
-                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                   {"SMP_TIMEOUT_SECONDS", "20"}};
+      const Variables variables = {
+          {"MASTER_ADDR", "127.0.0.1"},        {"MASTER_PORT", port},
+          {"OMPI_COMM_WORLD_RANK", own},       {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", own}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+          {"SMP_TIMEOUT_SECONDS", "20"}};
       SessionRequest request = job.request(rank);
       request.options = cluster::make_runtime_options(variables);
       request.variables = variables;
