@@ -89,26 +89,29 @@ constexpr std::int64_t kMostRuns = 200'000;
 
 /// The forward runs, then the same ones back to the first.
 std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& model) {
-  const auto message = [&](const Run& run) {
-    return run.messages * model.link.latency_ns + run.bytes * 1000 / model.link.bytes_per_us;
-  };
+  std::vector<std::int64_t> messages{0};
+  for (size_t number = 1; number < program.runs.size(); ++number) {
+    messages.push_back(message_ns(program.runs[number - 1], program.runs[number], model));
+  }
   std::vector<schedule::Run> runs;
   for (const Run& run : program.runs) {
     runs.push_back({.rank = run.device,
                     .depth = run.depth,
                     .work = run.work_ns,
-                    .message = runs.empty() ? 0 : message(run)});
+                    .message = messages[runs.size()]});
   }
-  std::int64_t gradient = 0;  // the backward begins where the forward ended
-  for (auto run = program.runs.rbegin(); run != program.runs.rend(); ++run) {
-    runs.push_back({.rank = run->device,
+  // The backward begins where the forward ended.
+  std::int64_t gradient = 0;
+  for (size_t number = program.runs.size(); number-- > 0;) {
+    const Run& run = program.runs[number];
+    runs.push_back({.rank = run.device,
                     .phase = schedule::Phase::kBackward,
-                    .depth = run->depth,
-                    .work = run->recompute_ns + run->work_ns,
-                    .deferred = run->work_ns,
-                    .recomputes = run->recompute_ns > 0,
+                    .depth = run.depth,
+                    .work = run.recompute_ns + run.work_ns,
+                    .deferred = run.work_ns,
+                    .recomputes = run.recompute_ns > 0,
                     .message = gradient});
-    gradient = message(*run);  // of what the run had begun with
+    gradient = messages[number];  // that the run had begun with
   }
   return runs;
 }
@@ -131,13 +134,27 @@ CallProgram make_call_program(const ModuleTree& tree, const std::vector<int>& de
   return Walk(tree, device_of_node).run();
 }
 
+std::int64_t message_ns(const Run& before, const Run& run, const StepModel& model) {
+  const auto host = [&](int device) {
+    return model.host_of_device.empty() ? 0 : model.host_of_device.at(static_cast<size_t>(device));
+  };
+  const bool is_near = host(before.device) == host(run.device);
+  const LinkCost& link = is_near ? model.link : model.between_hosts;
+  return run.messages * link.latency_ns + run.bytes * 1000 / link.bytes_per_us;
+}
+
+std::int64_t simulated_microbatches(const CallProgram& program,
+                                    const schedule::ScheduleShape& shape) {
+  const auto runs = static_cast<std::int64_t>(2 * program.runs.size());
+  return std::min(shape.microbatches, std::max<std::int64_t>(2, kMostRuns / runs));
+}
+
 schedule::Simulation predict_step(const CallProgram& program, int devices, const StepModel& model) {
   SMP_CHECK(!program.runs.empty() && devices >= 1 && model.link.bytes_per_us >= 1,
             "{} runs on {} devices", program.runs.size(), devices);
   const std::vector<schedule::Run> runs = runs_of(program, model);
-  const auto affordable = kMostRuns / static_cast<std::int64_t>(runs.size());
   schedule::ScheduleShape shape = model.shape;
-  shape.microbatches = std::min(shape.microbatches, std::max<std::int64_t>(2, affordable));
+  shape.microbatches = simulated_microbatches(program, shape);
   return schedule::simulate_schedule(runs, shape, devices);
 }
 

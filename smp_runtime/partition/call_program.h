@@ -46,12 +46,22 @@ inline constexpr LinkCost kGpuLink{.latency_ns = 20'000, .bytes_per_us = 50'000}
 struct StepModel {
   schedule::ScheduleShape shape;
   LinkCost link = kCpuLink;
+  /// By device, where they are not all on one: messages between two hosts take `between_hosts`.
+  std::vector<int> host_of_device = {};
+  LinkCost between_hosts = kCpuLink;
 };
 
-/// Simulates the schedule that will run the step, in nanoseconds; gradients of activations take as
-/// long as the forward, and so do those of parameters. A backward that recomputes does so in its
-/// first part, and what it leaves for later keeps that. At most some 200,000 runs are simulated, of
-/// at least two microbatches: fewer than asked for where the program is long.
+/// Time of a message that begins `run`, which comes from the device of the run before it.
+[[nodiscard]] std::int64_t message_ns(const Run& before, const Run& run, const StepModel& model);
+
+/// Microbatches that predict_step simulates: at most some 200,000 runs, and at least two
+/// microbatches. Fewer than asked for where the program is long.
+[[nodiscard]] std::int64_t simulated_microbatches(const CallProgram& program,
+                                                  const schedule::ScheduleShape& shape);
+
+/// Simulates the schedule that will run the step, in nanoseconds, of simulated_microbatches();
+/// gradients of activations take as long as the forward, and so do those of parameters. A backward
+/// that recomputes does so in its first part, and what it leaves for later keeps that.
 [[nodiscard]] schedule::Simulation predict_step(const CallProgram& program, int devices,
                                                 const StepModel& model);
 

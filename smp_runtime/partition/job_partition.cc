@@ -6,14 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "smp_runtime/partition/auto_partitioner.h"
 #include "smp_runtime/partition/compat_partitioner.h"
 
 namespace smp::partition {
 namespace {
-
-/// The rest is for the CUDA context, communication buffers and fragmentation.
-constexpr double kUsableShare = 0.9;
 
 /// Bytes that a device needs for one recompute at a time, where AutoOptions::memory() has not
 /// counted all that is recomputed there.
@@ -22,13 +18,10 @@ std::int64_t recompute_beside(const AutoOptions& options, const JobModel& model)
 }
 
 AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& model) {
-  AutoOptions options{.memory_weight = config.memory_weight,
-                      .state_factor = state_factor(config, model),
-                      .step = {.shape = {.microbatches = config.microbatches,
-                                         .active_microbatches = config.active_microbatches,
-                                         .schedule = schedule::parse_schedule(config.pipeline),
-                                         .memory = config.pipeline_memory},
-                               .link = model.on_gpus ? kGpuLink : kCpuLink}};
+  AutoOptions options{
+      .memory_weight = config.memory_weight,
+      .state_factor = state_factor(config, model),
+      .step = {.shape = shape_of(config), .link = model.on_gpus ? kGpuLink : kCpuLink}};
   if (model.device_bytes == 0) return options;
   const auto usable =
       static_cast<std::int64_t>(static_cast<double>(model.device_bytes) * kUsableShare);
@@ -37,6 +30,13 @@ AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& m
 }
 
 }  // namespace
+
+schedule::ScheduleShape shape_of(const topology::ParallelConfig& config) {
+  return {.microbatches = config.microbatches,
+          .active_microbatches = config.active_microbatches,
+          .schedule = schedule::parse_schedule(config.pipeline),
+          .memory = config.pipeline_memory};
+}
 
 int state_factor(const topology::ParallelConfig& config, const JobModel& model) {
   int kept = 2;     // parameter and gradient
@@ -52,6 +52,12 @@ int state_factor(const topology::ParallelConfig& config, const JobModel& model) 
   return kept + (stepped + sharing - 1) / sharing;
 }
 
+AutoDecision decide_job(const ModuleTree& tree, const topology::ParallelConfig& config,
+                        const JobModel& model) {
+  return assign_auto(tree, static_cast<int>(config.pipeline_parallel_degree),
+                     options_of(config, model));
+}
+
 JobPartition partition_job(const ModuleTree& tree, const topology::ParallelConfig& config,
                            const JobModel& model, const std::string& partitioner) {
   const int partitions = static_cast<int>(config.pipeline_parallel_degree);
@@ -60,7 +66,7 @@ JobPartition partition_job(const ModuleTree& tree, const topology::ParallelConfi
             .summary = "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"};
   }
   const AutoOptions options = options_of(config, model);
-  AutoDecision decision = assign_auto(tree, partitions, options);
+  AutoDecision decision = decide_job(tree, config, model);
   const Proposal& chosen = decision.chosen;
   const StepPrediction predicted{.step_ms = static_cast<double>(chosen.predicted_step_ns) / 1e6,
                                  .use = chosen.predicted_use,

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/partition/auto_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
+#include "smp_runtime/schedule/task_order.h"
 #include "smp_runtime/topology/parallel_config.h"
 
 namespace smp::partition {
@@ -22,6 +24,13 @@ struct JobModel {
   std::int64_t device_bytes = 0;     ///< memory of one device; 0: not known
   std::int64_t recompute_bytes = 0;  ///< needed there for one recompute at a time
 };
+
+/// Share of a device's memory for the model; the rest is for the CUDA context, communication
+/// buffers and fragmentation.
+inline constexpr double kUsableShare = 0.9;
+
+/// The schedule of a step by the settings.
+[[nodiscard]] schedule::ScheduleShape shape_of(const topology::ParallelConfig& config);
 
 /// MemoryModel::state_factor with Adam, rounded up.
 [[nodiscard]] int state_factor(const topology::ParallelConfig& config, const JobModel& model);
@@ -39,6 +48,11 @@ struct JobPartition {
   std::string warning;  ///< what to warn users of; empty if nothing
   std::optional<StepPrediction> predicted;  ///< none: the partitioner did not decide, or not by it
 };
+
+/// The decision of the partitioner "auto", with what it expects.
+[[nodiscard]] AutoDecision decide_job(const ModuleTree& tree,
+                                      const topology::ParallelConfig& config,
+                                      const JobModel& model);
 
 /// Into pipeline_parallel_degree partitions. `partitioner` is that of SMP_PARTITIONER, auto or
 /// compat. Depends on the arguments only.

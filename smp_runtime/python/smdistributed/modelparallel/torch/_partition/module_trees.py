@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -54,14 +55,28 @@ class _Parents:
         return any(self._may_call(above, caller) for above in self._holders.get(holder, []))
 
 
-def module_tree(
+@dataclass(frozen=True)
+class ModuleRow:
+    """One module of the tree, and the number of its parent in the list; -1 for the root's."""
+
+    module: nn.Module
+    name: str
+    parent: int
+    called: bool
+    kept_bytes: int
+    """Activations that stay until the backward."""
+    recomputed: bool
+    again_bytes: int
+    """Activations that a recompute makes anew."""
+
+
+def module_rows(
     model: nn.Module,
     trace: Trace,
-    pins: Callable[[nn.Module], int | None],
     regions: Regions = (),
     joined: Collection[nn.Module] = (),
-) -> _runtime.ModuleTree:
-    """The tree of ``model`` for a partitioner; names are those of ``named_modules()``.
+) -> list[ModuleRow]:
+    """The modules of ``model`` in the order of the tree; names are those of ``named_modules()``.
 
     Without a trace modules count as called in the order of their registration. ``regions`` keep
     the input of their first module alone, and run forward once more in their backward. Modules that
@@ -69,60 +84,83 @@ def module_tree(
     """
     keeps_input = {region[0] for region in regions}
     recomputed = {module for region in regions for module in region}
-    tree = _runtime.ModuleTree()
-    parameter_ids: dict[nn.Parameter, int] = {}
-    for name, parameter in model.named_parameters():
-        parameter_ids[parameter] = tree.add_parameter(name, parameter.nbytes)
     names = {module: name for name, module in model.named_modules()}
     parents = _Parents(model, trace)
-    nodes: dict[nn.Module, int] = {}
+    rows: list[ModuleRow] = []
+    numbers: dict[nn.Module, int] = {}
 
     def add(module: nn.Module, parent: int, inside: bool = False) -> None:
         seen = trace.seen.get(module)
         kept = _activation_bytes(seen, trace.memory_usage)
-        time_ns = seen.time_ns if seen else 0
-        again_ns = again_bytes = 0
+        again_bytes = 0
         if inside or module in recomputed:
-            again_ns, again_bytes = time_ns, kept
+            again_bytes = kept
             kept = seen.input_bytes if seen and not inside and module in keeps_input else 0
             inside = True
         called = seen is not None or (trace.empty and not isinstance(module, _CONTAINERS))
-        nodes[module] = node = tree.add_module(
-            name=names[module],
-            parameters=[parameter_ids[p] for p in module._parameters.values() if p is not None],
-            activation_bytes=kept,
-            time_ns=time_ns,
-            recompute_ns=again_ns,
-            recomputed_bytes=again_bytes,
-            input_bytes=seen.input_bytes if seen else 0,
-            output_bytes=seen.output_bytes if seen else 0,
-            calls=seen.calls if seen else 1,
-            called=(called and module not in joined) or parent < 0,
-            pin=pins(module),
-            passes_on=_passes_on(module),
-            parent=parent,
-        )
+        called = (called and module not in joined) or parent < 0
+        number = numbers[module] = len(rows)
+        rows.append(ModuleRow(module, names[module], parent, called, kept, inside, again_bytes))
         for child in _execution_order(list(module.children()), trace):
-            if child not in nodes and parents.takes(module, child):
-                add(child, node, inside)
+            if child not in numbers and parents.takes(module, child):
+                add(child, number, inside)
 
     add(model, -1)
     for name, module in model.named_modules():
-        if module not in nodes:  # its caller is below itself
-            add(module, nodes[model.get_submodule(name.rpartition(".")[0])])
+        if module not in numbers:  # its caller is below itself
+            add(module, numbers[model.get_submodule(name.rpartition(".")[0])])
+    return rows
 
+
+def flow_rows(trace: Trace, rows: Sequence[ModuleRow]) -> list[tuple[int, int, list[int]]]:
+    """Tensors that pass between modules: bytes, who makes them, and who reads them."""
     # The step's own code runs where the root does.
-    def node_of(module: nn.Module | None) -> int:
-        return 0 if module is None else nodes[module]
+    numbers: dict[nn.Module | None, int] = {row.module: n for n, row in enumerate(rows)}
+    numbers[None] = 0
+    return [
+        (flow.bytes, numbers[flow.producer], [numbers[module] for module in flow.consumers])
+        for flow in trace.flows
+        if flow.consumers
+    ]
 
-    for flow in trace.flows:
-        if flow.consumers:
-            readers = [node_of(module) for module in flow.consumers]
-            tree.add_tensor(flow.bytes, node_of(flow.producer), readers)
+
+def module_tree(
+    model: nn.Module,
+    trace: Trace,
+    pins: Callable[[nn.Module], int | None],
+    regions: Regions = (),
+    joined: Collection[nn.Module] = (),
+) -> _runtime.ModuleTree:
+    """The tree of ``model`` for a partitioner, of its ``module_rows``."""
+    tree = _runtime.ModuleTree()
+    parameter_ids: dict[nn.Parameter, int] = {}
+    for name, parameter in model.named_parameters():
+        parameter_ids[parameter] = tree.add_parameter(name, parameter.nbytes)
+    rows = module_rows(model, trace, regions, joined)
+    for row in rows:
+        module, seen = row.module, trace.seen.get(row.module)
+        time_ns = seen.time_ns if seen else 0
+        tree.add_module(
+            name=row.name,
+            parameters=[parameter_ids[p] for p in module._parameters.values() if p is not None],
+            activation_bytes=row.kept_bytes,
+            time_ns=time_ns,
+            recompute_ns=time_ns if row.recomputed else 0,
+            recomputed_bytes=row.again_bytes,
+            input_bytes=seen.input_bytes if seen else 0,
+            output_bytes=seen.output_bytes if seen else 0,
+            calls=seen.calls if seen else 1,
+            called=row.called,
+            pin=pins(module),
+            passes_on=passes_on(module),
+            parent=row.parent,
+        )
+    for size, producer, readers in flow_rows(trace, rows):
+        tree.add_tensor(size, producer, readers)
     return tree
 
 
-def _passes_on(module: nn.Module) -> bool:
+def passes_on(module: nn.Module) -> bool:
     """True if children hand their results to each other, as the pipeline routes them."""
     return type(module).forward is nn.Sequential.forward
 

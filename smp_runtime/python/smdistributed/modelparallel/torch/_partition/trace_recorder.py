@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,6 +36,20 @@ class Seen:
     """Time of the module's own operations, without its children's."""
     shapes: tuple[tuple[int, ...], ...] = ()
     """Shapes of the tensors of its first call."""
+    work: Counter[Work] = field(default_factory=Counter)
+    """The module's own operations, and how many are alike."""
+
+
+class Work(NamedTuple):
+    """One operation of a module, forward."""
+
+    flops: int
+    bytes: int
+    """Bytes that it reads and writes, without those of parameters."""
+    parameter_bytes: int
+
+
+_LOOKUPS = (torch.ops.aten.embedding, torch.ops.aten.index, torch.ops.aten.index_select)
 
 
 @dataclass
@@ -85,6 +100,8 @@ class Recorder(TorchDispatchMode):
     def __init__(self, model: nn.Module, rates: Rates) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: dict[nn.Module, Seen] = {}
+        self.outside = Seen(-1, None)
+        """Record of the step's own code: its work, and what autograd keeps of it."""
         self.flows: list[Flow] = []
         self.flops = 0
         self._rates = rates
@@ -148,12 +165,26 @@ class Recorder(TorchDispatchMode):
             for tensor in outputs:
                 self._keep_out(tensor)
         self._follow(inputs, outputs)
-        if self._stack and (not view or func._schema.is_mutable):
-            moved = bytes_of(inputs) + bytes_of(outputs)
+        if not view or func._schema.is_mutable:
             flops = operation_flops(func, args, kwargs, out)
-            self.flops += flops
-            self.seen[self._stack[-1]].time_ns += self._rates.time_ns(flops, moved)
+            seen = self.seen[self._stack[-1]] if self._stack else self.outside
+            seen.work[self._work_of(func, flops, inputs, outputs)] += 1
+            if self._stack:
+                self.flops += flops
+                moved = bytes_of(inputs) + bytes_of(outputs)
+                seen.time_ns += self._rates.time_ns(flops, moved)
         return out
+
+    def _work_of(
+        self, func: Any, flops: int, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+    ) -> Work:
+        own = [tensor for tensor in inputs if _storage_key(tensor) in self._own_storages]
+        if func._overloadpacket in _LOOKUPS:
+            # The forward reads the rows that it returns, the backward writes a gradient of all: of
+            # the three forwards that a step takes, a third each.
+            return Work(flops, 2 * bytes_of(outputs), bytes_of(own) // 3)
+        others = bytes_of(inputs) - bytes_of(own)
+        return Work(flops, others + bytes_of(outputs), bytes_of(own))
 
     def _note_reads(self, storages: set[int | None]) -> None:
         if not self._stack:
@@ -194,9 +225,10 @@ class Recorder(TorchDispatchMode):
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = _storage_key(tensor)
         counted = storage is None or storage in self._own_storages or storage in self._saved
-        if self._stack and not counted:
+        if not counted:
             self._saved[storage] = _reference(tensor)
-            self.seen[self._stack[-1]].saved_bytes += tensor.nbytes
+            seen = self.seen[self._stack[-1]] if self._stack else self.outside
+            seen.saved_bytes += tensor.nbytes
         return tensor
 
 

@@ -63,6 +63,8 @@ class Trace:
     memory_usage: bool = False
     flops: int = 0
     """FLOPs of the forward of one microbatch."""
+    outside: Seen | None = None
+    """Record of the step's own code."""
 
     @property
     def empty(self) -> bool:
@@ -142,7 +144,12 @@ def trace_step(
     elif options.execution_times:
         _measure_times(model, run, recorder.seen, gpu)
     return Trace(
-        recorder.seen, recorder.flows, recorder.reads, options.memory_usage, recorder.flops
+        recorder.seen,
+        recorder.flows,
+        recorder.reads,
+        options.memory_usage,
+        recorder.flops,
+        recorder.outside,
     )
 
 
