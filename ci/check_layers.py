@@ -28,6 +28,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/schedule": ("smp_runtime/core",),
     "smp_runtime/partition": ("smp_runtime/schedule", "smp_runtime/topology"),
+    "smp_runtime/planner": ("smp_runtime/partition", "smp_runtime/schedule"),
     "smp_runtime/record": ("smp_runtime/core",),
     "smp_runtime/transport": ("smp_runtime/core",),
     "smp_runtime/transport/fabric": ("smp_runtime/transport",),
@@ -102,6 +103,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/smddp/backend",
     ),
     "smp_runtime/python": (
+        "smp_runtime/planner",
         "smp_runtime/session",
         "smp_runtime/metrics",
         "smp_runtime/pipeline/session",
@@ -147,6 +149,7 @@ TORCH_FREE = (
     RUNTIME + "topology",
     RUNTIME + "schedule",
     RUNTIME + "partition",
+    RUNTIME + "planner",
     RUNTIME + "transport",
     RUNTIME + "transport/fabric",
     RUNTIME + "smddp/collectives",

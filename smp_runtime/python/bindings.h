@@ -22,6 +22,7 @@ void bind_errors(pybind11::module_& module);
 [[noreturn]] void raise_in_python(const std::exception_ptr& error);
 void bind_topology(pybind11::module_& module);
 void bind_partition(pybind11::module_& module);
+void bind_planner(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
 void bind_ddp(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);

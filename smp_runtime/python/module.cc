@@ -14,6 +14,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_topology(module);
   smp::python::bind_session(module);
   smp::python::bind_partition(module);
+  smp::python::bind_planner(module);
   smp::python::bind_metrics(module);
   smp::python::bind_pipeline(module);
   smp::python::bind_ddp(module);

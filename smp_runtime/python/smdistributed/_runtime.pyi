@@ -1219,6 +1219,10 @@ def adam_step(
 ) -> None:
     """One update of all parameters in place; optimizer/adam.h."""
 
+def answer_plan(question: str) -> str:
+    """The best settings for a model on its machines, or what one takes: JSON of JSON
+    (planner/plan_document.h). Raises SMPConfigError."""
+
 def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> Assignment:
     """By the modules' pins; the others are with their parents, or on the default partition."""
 
@@ -1268,6 +1272,10 @@ def flatten(
 
 def heap_bytes() -> int:
     """Of glibc's heap, allocated and not freed."""
+
+def instance_machines(type: str, hosts: int) -> str:
+    """Machines of an instance type of the table, as JSON. Raises SMPConfigError, which
+    names near types, for one that is not in it."""
 
 def locate(root: str | os.PathLike[str], name: str, entry: str) -> pathlib.Path:
     """Where ``entry`` of the checkpoint ``name`` is to be read, also where a save was
