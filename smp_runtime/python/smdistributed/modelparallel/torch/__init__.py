@@ -14,6 +14,7 @@ verifies; what begins with an underscore is private:
     _self_check   steps computed once more in plain PyTorch, and compared
     model_states  state dicts of the model
     step, job     smp.step; smp.init and smp.shutdown
+    _planning     profiles of scripts and models, for suggestions before they run
     _state        what state of a model and its optimizers there is, and whether saved state fits
     _tensor       which modules become distributed ones, and their first values
     _checks       guards of the training loop

@@ -78,6 +78,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     """
     options = _runtime.runtime_options(dict(os.environ))
     parallel = _settings(options.parameters, config)
+    if state.onlooker is not None:
+        parallel = state.onlooker.settings(parallel)
     if state.initialized:
         _accept_second_init(parallel)
         return

@@ -151,7 +151,7 @@ class DistributedModel(ModelStates):
         self._part_warning = PartWarning(
             self.get_module(), lambda: model._is_part_by() if (model := own()) else ""
         )
-        if ranks.pp_size() == 1:
+        if ranks.pp_size() == 1 and state.onlooker is None:
             self._place(None)
         state.model = self
         self.checks.open()

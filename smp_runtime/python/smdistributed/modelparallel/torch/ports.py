@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import nn
@@ -21,6 +21,20 @@ class StopBoundary(Protocol):
 
     def before_step(self) -> None: ...
     def close(self) -> None: ...
+
+
+class Onlooker(Protocol):
+    """Watches a script that runs to be planned for, in one process, and ends it at its first step:
+    its model has no values, and is never placed."""
+
+    def settings(self, asked: _runtime.ParallelConfig) -> _runtime.ParallelConfig:
+        """The settings under which the script runs in place of ``asked``."""
+
+    def wraps(self, module: nn.Module) -> None:
+        """The script wraps ``module``, before anything is done to it."""
+
+    def first_step(self, run_step: Callable[[], Any], samples: int) -> NoReturn:
+        """The script has called its step. ``run_step`` runs it on all of the batch."""
 
 
 class Region(NamedTuple):

@@ -18,7 +18,7 @@ import torch
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._job_optimizers import JobOptimizers
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
-from smdistributed.modelparallel.torch.ports import Model, Reports, StopBoundary
+from smdistributed.modelparallel.torch.ports import Model, Onlooker, Reports, StopBoundary
 
 
 @contextlib.contextmanager
@@ -48,6 +48,8 @@ class State:
         self.optimizers = JobOptimizers()
         """All that ``smp.DistributedOptimizer`` wrapped, for the library's own modules."""
         self._at_begin: list[Callable[[], None]] = []
+        self.onlooker: Onlooker | None = None
+        """Watches a script that is only planned for; None in a job."""
         self.clear()
 
     def clear(self) -> None:

@@ -103,6 +103,9 @@ class StepFunction(Generic[P, R_co]):
         if state.stop_save is not None:
             state.stop_save.before_step()
         model = state.model
+        if state.onlooker is not None:
+            samples = self._inputs.batch_size(args, kwargs)
+            state.onlooker.first_step(lambda: self._trace(args, kwargs), samples)
         if model is not None:
             if not model.partitioned:
                 model.partition(lambda: self._trace(args, kwargs))

@@ -21,6 +21,8 @@ class Blocks:
     names: list[str] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
     of_parameter: dict[nn.Parameter, int] = field(default_factory=dict)
+    repeated: list[nn.Module] = field(default_factory=list)
+    """Elements of lists; the others stand for themselves."""
 
 
 def find_blocks(model: nn.Module) -> Blocks:
@@ -34,6 +36,8 @@ def find_blocks(model: nn.Module) -> Blocks:
     blocks = Blocks()
     total = _elements(model)
     for name, module, whole in _cut("", model, total):
+        if whole:
+            blocks.repeated.append(module)
         number = len(blocks.names)
         mine = [p for p in module.parameters(recurse=whole) if p not in blocks.of_parameter]
         if not mine:

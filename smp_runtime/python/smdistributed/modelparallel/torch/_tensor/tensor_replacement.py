@@ -83,6 +83,8 @@ def replace_annotated(root: nn.Module) -> Replaced:
     and not one of them can be split for its sizes: next to nothing would be split then. So it does,
     naming the parameter, where values would be lost, or would be what memory happened to hold.
     """
+    if state.onlooker is not None:
+        state.onlooker.wraps(root)
     if state.cfg.fp16_params and not begins_in_fp16():
         warning(
             "fp16_params is ignored: bf16 makes parameters bfloat16, with masters that begin with "
