@@ -95,7 +95,7 @@ options::options_description launcher_options() {
   options::options_description result = option_list("Options");
   result.add_options()                                                                     //
       ("plan", "print what would be started, with ranks and environment; change nothing")  //
-      ("json", "with --plan or --doctor: one JSON object in place of text")(
+      ("json", "with --plan, --doctor or --check: one JSON object in place of text")(
           "doctor", "check this machine and say what is wrong with it")           //
       ("check", "measure how fast the job's ranks compute and reach each other")  //
       ("help,h", "print this")                                                    //
@@ -208,8 +208,11 @@ CommandLine parse_options(std::span<const std::string> arguments) {
     chosen = name;
     result.action = action;
   }
-  if (result.json && result.action != Action::kPlan && result.action != Action::kDoctor) {
-    throw smp::ConfigError("command line: --json goes with --plan or --doctor; see `train --help`");
+  const bool has_json = result.action == Action::kPlan || result.action == Action::kDoctor ||
+                        result.action == Action::kCheck;
+  if (result.json && !has_json) {
+    throw smp::ConfigError(
+        "command line: --json goes with --plan, --doctor or --check; see `train --help`");
   }
   return result;
 }
@@ -221,7 +224,7 @@ Usage:
   train                          run the job
   train --plan [--json]          say what would be started, and stop
   train --doctor [--json]        check this machine and this job, with a remedy for each finding
-  train --check                  on every host: measure the ranks' speed and network, name outliers
+  train --check [--json]         on every host: measure the ranks' speed and network, name outliers
   train --make-tree DIR …        make a mock job tree
   train --report [FOLDER…] [--output FILE]
                                  write the report of a job from its records: of this tree, or of
@@ -229,6 +232,10 @@ Usage:
   train --verify [PATH…] [--record] [--json]
                                  say whether checkpoints are whole, anybody's: of this tree, or
                                  files and folders; --record writes checksums beside them
+  train --suggest [--hosts N] [--instance-type TYPE | --measured FILE] [--json] [--svg FILE]
+                  [--explain JSON] [--write]
+                                 say which degrees and microbatches the script should ask for: runs
+                                 it as far as its first step, as one process, and trains nothing
   train PROGRAM ARG…             as an image's entry point: run another program
   train --rank-exec -- CMD…      run one rank; mpirun calls this
 
@@ -258,9 +265,10 @@ Examples:
 
 constexpr std::string_view kExitStatus = R"(
 Exit status:
-  0    the job succeeded; --plan, --make-tree, --report: done; --doctor, --verify: nothing is bad
-  1    the script failed, the job cannot run, a host or device failed; --doctor, --verify: something
+  0    the job succeeded; --plan, --make-tree, --report, --suggest: done; --doctor, --verify: nothing
        is bad
+  1    the script failed, the job cannot run, a host or device failed; --doctor, --verify: something
+       is bad; --suggest: nothing fits
   128+N  signal N asked for the stop and the script did not end with 0 (143: SIGTERM)
 The reason is in output/failure of the tree. SM_LAUNCH_EXIT=propagate passes the script's own on; a
 worker ends as the first host does.
@@ -304,6 +312,9 @@ CommandLine parse_command_line(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments.front() == "--rank-exec") return parse_rank_exec(arguments);
   if (!arguments.empty() && arguments.front() == "--verify") {
     return {.action = Action::kVerify, .command = {arguments.begin() + 1, arguments.end()}};
+  }
+  if (!arguments.empty() && arguments.front() == "--suggest") {
+    return {.action = Action::kSuggest, .command = {arguments.begin() + 1, arguments.end()}};
   }
   const auto asks_help = [](const std::string& a) { return a == "--help" || a == "-h"; };
   if (std::ranges::any_of(arguments, asks_help)) return {.action = Action::kHelp};
@@ -349,6 +360,7 @@ std::string nearest_command(const std::string& word) {
   for (const auto& [name, action] : kActions) {
     if (word == name) return fmt::format("did you mean `train --{}`?", name);
   }
+  if (word == "suggest") return "did you mean `train --suggest`?";
   if (word == "report") return "did you mean `train --report`?";
   if (word == "make-tree") return "did you mean `train --make-tree DIR`?";
   if (word.ends_with(".py") || word.ends_with(".sh")) {

@@ -22,6 +22,7 @@ enum class Action {
   kMakeTree,  ///< write a mock job tree
   kReport,    ///< write the report of a job
   kVerify,    ///< say whether checkpoints are whole
+  kSuggest,   ///< say which degrees the job's script should ask for
   kHelp,
   kVersion,
   kExecOther,  ///< the first argument is another program: execute `command`
@@ -29,9 +30,9 @@ enum class Action {
 
 struct CommandLine {
   Action action = Action::kTrain;
-  bool json = false;                           ///< kPlan, kDoctor: JSON in place of text
+  bool json = false;                           ///< kPlan, kDoctor, kCheck: JSON in place of text
   std::vector<std::string> command;            ///< kRankExec, kExecOther: what to execute;
-                                               ///< kVerify: arguments of the verifier
+                                               ///< kVerify, kSuggest: arguments of the module
   bool sets_rank_variables = false;            ///< kRankExec: RANK and its like for the command
   std::filesystem::path command_file;          ///< kRankExec: as RankRequest has it
   opt_ml::TreeRequest tree;                    ///< kMakeTree

@@ -379,7 +379,7 @@ int run(const CommandLine& line, const Secrets& secrets) {
   try {
     Supervisor processes;  // first: it blocks the signals for all that follows
     JobConfig job = read_job(layout, environment, processes);
-    if (line.action == Action::kCheck) job = make_check_job(std::move(job));
+    if (line.action == Action::kCheck) job = make_check_job(std::move(job), line.json);
     log_as_the_launcher(job.log_level);
     const HostFacts facts = probe_host(job);
     if (job.options.dry_run) {

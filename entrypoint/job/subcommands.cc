@@ -15,6 +15,7 @@
 #include "entrypoint/job/preparation.h"
 #include "entrypoint/job/run.h"
 #include "entrypoint/plan/plan_report.h"
+#include "entrypoint/plan/suggestion.h"
 #include "entrypoint/process/spawn.h"
 #include "entrypoint/process/supervisor.h"
 #include "entrypoint/report/report_page.h"
@@ -51,8 +52,8 @@ std::string report_of(const CommandLine& line, const Secrets& secrets) {
 
 /// Becomes somebody else's command, as in `docker run IMAGE bash`, with the hostname shim preloaded
 /// and SMP_EXTRA_CA_FILE trusted.
-[[noreturn]] void become(const std::vector<std::string>& command) {
-  std::vector<std::string> environment = current_environment();
+[[noreturn]] void become(const std::vector<std::string>& command,
+                         std::vector<std::string> environment = current_environment()) {
   const std::string shim = find_hostname_shim(launcher_path()).string();
   const std::string own(value_of(environment, "LD_PRELOAD"));
   if (!shim.empty()) {
@@ -103,6 +104,17 @@ std::vector<std::string> verifier(const CommandLine& line) {
   return command;
 }
 
+/// Becomes the planner, in the environment in which the script would run.
+[[noreturn]] void suggest(const CommandLine& line) {
+  const smp::Variables environment = smp::read_variables();
+  const JobConfig job = read_job_config(find_layout(environment), environment);
+  log_as_the_launcher(job.log_level);
+  const HostFacts facts = probe_host(job);
+  const LaunchPlan plan = make_launch_plan(job, facts);
+  become(suggestion_command(job, facts, plan, line.command),
+         planned_environment(plan.outline.environment, current_environment()));
+}
+
 }  // namespace
 
 int run_subcommand(const CommandLine& line, const Secrets& secrets) {
@@ -128,6 +140,8 @@ int run_subcommand(const CommandLine& line, const Secrets& secrets) {
       return 0;
     case Action::kVerify:
       become(verifier(line));
+    case Action::kSuggest:
+      suggest(line);
     case Action::kHelp:
       std::cout << help_text();
       return 0;

@@ -20,6 +20,8 @@ constexpr std::string_view kModule = "smdistributed.check";
 constexpr std::string_view kOutliers = "outliers";  // --outliers report|fail
 constexpr std::string_view kReport = "report";
 constexpr std::string_view kFail = "fail";
+constexpr std::string_view kFormat = "format";  // --format text|json
+constexpr std::string_view kJson = "json";
 constexpr const char* kPort = "MASTER_PORT";
 
 PlannedCommand module_command(const JobConfig& job, const HostFacts& facts) {
@@ -200,10 +202,11 @@ SmallerJob plan_without_hosts(const JobConfig& job, const HostFacts& facts,
   return smaller;
 }
 
-JobConfig make_check_job(JobConfig job) {
+JobConfig make_check_job(JobConfig job, bool as_json) {
   job.program.entry_point = check_entry_point().name;
   job.files.hyperparameters.user = opt_ml::Value::Object{};
   job.files.hyperparameters.user.set(std::string(kOutliers), kFail);
+  if (as_json) job.files.hyperparameters.user.set(std::string(kFormat), kJson);
   job.options.arguments = ArgumentStyle::kPython;
   job.options.check = CheckPolicy::kOff;
   job.options.report = false;

@@ -60,7 +60,8 @@ SmallerJob plan_without_hosts(const JobConfig& job, const HostFacts& facts,
                               const std::vector<std::string>& lost, std::int64_t restarts);
 
 /// The job of `train --check`: hosts, processes and network of `job`, with the check in place of
-/// the script, its arguments, its packages and its report. Any outlier fails it.
-JobConfig make_check_job(JobConfig job);
+/// the script, its arguments, its packages and its report. Any outlier fails it. `as_json`: it
+/// prints its numbers as one line of JSON.
+JobConfig make_check_job(JobConfig job, bool as_json = false);
 
 }  // namespace entrypoint

@@ -123,7 +123,7 @@ TEST(CommandLine, MistakesNameTheOption) {
   EXPECT_THAT(error_of({"--make-tree=x", "--proceses", "2"}), HasSubstr("--processes?"));
   EXPECT_THAT(error_of({"--plam"}), HasSubstr("--plam"));
   EXPECT_THAT(error_of({"--pla"}), HasSubstr("--pla"));  // no guessing
-  EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan or --doctor"));
+  EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan, --doctor or"));
   EXPECT_THAT(error_of({"--plan", "--doctor"}), HasSubstr("exclude each other"));
   EXPECT_THAT(error_of({"train", "bash"}), HasSubstr("\"bash\" is no option"));
   EXPECT_THAT(error_of({"--make-tree"}), HasSubstr("--make-tree"));
