@@ -123,13 +123,25 @@ MemoryNeeds fullest_needs(const ModelProfile& model, const Machines& machines,
                       static_cast<double>(config.microbatches);
   std::vector<int> stage_of(model.parameters.size(), 0);
   std::vector<double> kept(static_cast<std::size_t>(stages), 0);
+  std::vector<double> deferred(static_cast<std::size_t>(stages), 0);
+  const auto without = std::ranges::find_if(model.recomputations, [](const Recomputation& one) {
+    return std::ranges::count(one.recomputed, true) == 0;
+  });
+  const Recomputation* whole = without == model.recomputations.end() ? nullptr : &*without;
   for (int node = tree.size() - 1; node >= 0; --node) {
     const partition::Module& module = tree.module(node);
     for (const int parameter : module.parameters) {
       stage_of[static_cast<std::size_t>(parameter)] = device_of[static_cast<std::size_t>(node)];
     }
-    kept[static_cast<std::size_t>(device_of[static_cast<std::size_t>(node)])] +=
-        static_cast<double>(module.activation_bytes);
+    const auto stage = static_cast<std::size_t>(device_of[static_cast<std::size_t>(node)]);
+    kept[stage] += static_cast<double>(module.activation_bytes);
+    // Work that a backward has left keeps what it has recomputed: OpenMicrobatches bounds it.
+    if (shape.schedule == schedule::Schedule::kZeroBubble && whole != nullptr &&
+        how.recomputed[static_cast<std::size_t>(node)]) {
+      deferred[stage] += static_cast<double>(whole->kept_bytes[static_cast<std::size_t>(node)]) *
+                         activation_share(model, candidate) * std::max(1.0, shape.memory) /
+                         static_cast<double>(config.microbatches);
+    }
   }
   MemoryNeeds fullest;
   for (int stage = 0; stage < stages; ++stage) {
@@ -137,7 +149,7 @@ MemoryNeeds fullest_needs(const ModelProfile& model, const Machines& machines,
     // A rank without a pipeline runs one microbatch after the other.
     const auto open = static_cast<double>(stages == 1 ? 1 : shape.in_flight_at(stage, stages));
     const double of_one = kept[static_cast<std::size_t>(stage)] * offloaded_share(candidate, how);
-    needs.activations = of_one * open + once;
+    needs.activations = of_one * open + std::max(once, deferred[static_cast<std::size_t>(stage)]);
     if (needs.total() > fullest.total()) fullest = needs;
   }
   return fullest;

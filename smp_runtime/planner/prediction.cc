@@ -19,6 +19,8 @@ using topology::Group;
 
 constexpr double kFirstBucketShare = 0.1;  // of an exchange that nothing can hide: its begin
 constexpr double kElementBytes = 4;
+/// Of a rank's interpreter and threads, for a message that it takes up, forward or backward.
+constexpr std::int64_t kCallNanoseconds = 300'000;
 constexpr double kRounding = 1 + 1e-9;  // of sums of the same times in another order
 /// Passes over gradients, masters and moments: torch's optimizers run an operation after the other.
 constexpr double kUpdatePasses = 2;
@@ -103,7 +105,8 @@ class StepPrediction {
   double pipeline_seconds(double longer) {
     partition::CallProgram program = partition::make_call_program(costs_.tree, stage_of_);
     for (partition::Run& run : program.runs) {
-      run.work_ns = static_cast<std::int64_t>(static_cast<double>(run.work_ns) * longer);
+      run.work_ns = static_cast<std::int64_t>(static_cast<double>(run.work_ns) * longer) +
+                    run.messages * kCallNanoseconds;
     }
     const partition::StepModel step =
         pipeline_model(mesh_, machines_, partition::shape_of(config_));
@@ -234,7 +237,9 @@ class StepPrediction {
       replicas = all_reduce_seconds(machines_, spread, stage_.all() * kElementBytes / degree, true);
     }
     const bool hidden = hides(shards);
-    times.gathering = exposed(gathers, work_ / 2, hidden) + published;
+    // Each is started and waited for by itself: two gathers and a reduction.
+    const double started = 3 * microbatches_ * stage_.count * machines_.device.operation_seconds;
+    times.gathering = exposed(gathers, work_ / 2, hidden) + published + started;
     times.reducing =
         exposed(reductions, work_ / 2, hidden) + exposed(replicas, last_backward_, hidden);
     const double share = static_cast<double>(degree - 1) / degree;
@@ -253,7 +258,9 @@ class StepPrediction {
         machines_.processors == 0
             ? 1
             : std::max(1.0, static_cast<double>(machines_.ranks_a_host) / machines_.processors);
-    const double tensors = shares ? 1 : stage_.count;
+    // On GPUs torch's optimizers take many tensors in one operation, as flat masters are one.
+    const bool is_one = shares || machines_.device.is_gpu;
+    const double tensors = is_one ? 1 : stage_.count;
     const double started = tensors * kUpdateOperations * machines_.device.operation_seconds;
     return busy * (bytes / machines_.device.bytes_per_second + started);
   }

@@ -44,8 +44,10 @@ struct Prediction {
 /// together, as in the job itself.
 Prediction predict(const ModelProfile& model, const Machines& machines, const Candidate& candidate);
 
-/// At least as many samples a second as `predict` says: stages are equal, and nothing is exchanged.
+/// Samples a second where stages are equal and nothing is exchanged: what `predict` says, or more;
+/// by kEstimateSlack at most fewer, where devices of a pipeline hold several parts of the model.
 /// A microbatch takes `microbatch_seconds`.
+inline constexpr double kEstimateSlack = 1.15;
 double most_samples_per_second(const ModelProfile& model, const Machines& machines,
                                const Candidate& candidate, double microbatch_seconds);
 

@@ -98,7 +98,7 @@ class Search {
     std::ranges::stable_sort(order, std::greater{}, &std::pair<double, std::size_t>::first);
     for (const auto& [most, number] : order) {
       if (plan_.best.size() >= count_ &&
-          most <= plan_.best.back().prediction.samples_per_second()) {
+          most * kEstimateSlack <= plan_.best.back().prediction.samples_per_second()) {
         break;
       }
       const Ranked& ranked = examine(number);

@@ -36,7 +36,7 @@ struct Plan {
   double least_bytes = 0;  ///< the least that any candidate takes, where nothing fits
 };
 
-/// The `count` best, exactly: a candidate is left out only when even without any exchange or wait
+/// The `count` best: a candidate is left out when even without any exchange, and with equal stages,
 /// it would be slower than these. Of those that differ by less than a hundredth the plainest comes
 /// first. Depends on the arguments only. Throws ConfigError for arguments that are none.
 Plan plan(const ModelProfile& model, const Machines& machines, const SearchSpace& space,

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """One model of the corpus of `ci/bench suggest`: a script as users have them, which takes a few
-steps and says how long they took. usage: suggest_job.py MODEL BATCH STEPS [checkpointing]"""
+steps and says how long they took. usage: suggest_job.py MODEL BATCH STEPS [COMPOSITIONS]
+
+A file of compositions, rows of the planner's answer, has each of them trained, one after the other.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torchvision.models import VisionTransformer
@@ -27,6 +33,8 @@ from transformers import (
 )
 
 VOCABULARY, LENGTH, CLASSES = 2048, 64, 10
+WARMING = 2  # steps, in which caches fill and gathers are learnt
+KINDS = ("parameters", "persistent", "peak_live", "gradients", "optimizer", "activations")
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -124,37 +132,50 @@ def train_step(model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> torch
     return loss
 
 
-def mark(model: Any, which: str) -> None:
-    """As the planner says to (profiles._marking)."""
-    for line in json.loads(which):
-        exec(line, {"model": model, "smp": smp})  # ours
+def mark(model: Any, lines: str) -> None:
+    """As the planner says to (_planning/profiles.py)."""
+    exec(lines, {"model": model, "smp": smp})
 
 
-def main() -> None:
-    name, batch, steps, *marks = sys.argv[1:]
-    torch.set_num_threads(1)
+def measure(name: str, batch: int, steps: int, settings: dict[str, Any], marks: str) -> Any:
+    """Seconds of the steps but the first two, and the memory of the fullest rank."""
     torch.manual_seed(0)
-    smp.init()
+    smp.init(settings)
     make, data = MODELS[name]
     model = smp.DistributedModel(make())
-    mark(model, marks[0] if marks else "[]")
+    mark(model, marks)
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-4))
     times, peak = [], 0
-    for _ in range(int(steps)):
-        inputs, targets = data(int(batch))
+    torch.manual_seed(smp.rank())  # replicas have batches of their own
+    for number in range(steps):
+        inputs, targets = data(batch)
         smp.barrier()
         begin = time.perf_counter()
         optimizer.zero_grad()
         train_step(model, inputs, targets)
         optimizer.step()
         smp.barrier()
+        if number < WARMING:
+            continue
         times.append(time.perf_counter() - begin)
         ledger = smp.memory_summary()
-        wanted = ("parameters", "persistent", "peak_live", "gradients", "optimizer", "activations")
-        peak = max(peak, sum(ledger[kind] for kind in wanted))
+        peak = max(peak, sum(ledger[kind] for kind in KINDS))
     peaks = smp.allgather(peak, smp.WORLD)
-    if smp.rank() == 0:
-        print("RESULT " + json.dumps({"times": times, "peak": max(peaks)}))
+    smp.shutdown()
+    return {"times": times, "peak": max(peaks)}
+
+
+def main() -> None:
+    """Without compositions, as the script that is planned for, it trains as one process does."""
+    name, batch, steps, *rest = sys.argv[1:]
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:  # one store for all compositions
+        dist.init_process_group("gloo")
+    for one in json.loads(Path(rest[0]).read_text()) if rest else [{}]:
+        settings, marks = one.get("mp_parameters", {}), one.get("change_of_script", "")
+        found = measure(name, int(batch), int(steps), settings, marks)
+        if os.environ.get("RANK", "0") == "0":
+            print("RESULT " + json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from smdistributed.modelparallel.torch._planning.answer_text import answer_text, settings_to_paste
+from smdistributed.modelparallel.torch._planning.machines import (
+    Machines,
+    machines_of_type,
+    measured_machines,
+)
+from smdistributed.modelparallel.torch._planning.picture import picture
 from smdistributed.modelparallel.torch._planning.suggestions import ask
 from smdistributed.modelparallel.torch._planning.watched_script import watch_script
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPError
-from smdistributed.suggest.answer_text import answer_text, settings_to_paste
-from smdistributed.suggest.machines import Machines, machines_of_type, measured_machines
-from smdistributed.suggest.picture import picture
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -83,6 +83,7 @@ from smdistributed.modelparallel.torch._files.verification import verify_checkpo
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._metrics.reports import progress
 from smdistributed.modelparallel.torch._partition.split_points import partition
+from smdistributed.modelparallel.torch._planning.suggestions import suggest
 from smdistributed.modelparallel.torch._ranks.comm import (
     CommGroup,
     RankType,
@@ -217,6 +218,7 @@ __all__ = [
     "size",
     "state",
     "step",
+    "suggest",
     "tensor_parallelism",
     "tp_barrier",
     "tp_rank",

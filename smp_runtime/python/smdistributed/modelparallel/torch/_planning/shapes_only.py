@@ -13,9 +13,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.weak import WeakTensorKeyDictionary
+
+#: Errors of code whose shapes, or whose way, depend on values.
+SHAPES_UNKNOWN = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+)
 
 
 class ShapesOnly:
@@ -56,7 +69,7 @@ class ShapesOnly:
 
         # Its signature leaves out that a hook may return another parameter.
         handle = register_module_parameter_registration_hook(keep)  # type: ignore[arg-type]
-        plain = nn.Module._apply
+        plain, truncated = nn.Module._apply, nn.init._no_grad_trunc_normal_
         converted: dict[nn.Parameter, nn.Parameter] = {}
 
         def apply(module: nn.Module, function: Callable[..., Any], recurse: bool = True) -> Any:
@@ -70,12 +83,18 @@ class ShapesOnly:
                     module._buffers[name] = function(buffer)
             return module
 
+        def drawn(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            """It draws until all values are within bounds, which nothing without values is."""
+            return tensor if isinstance(tensor, FakeTensor) else truncated(tensor, *args, **kwargs)
+
+        nn.init._no_grad_trunc_normal_ = drawn
         # Torch's own exchanges the insides of tensors, which these do not let it do.
         nn.Module._apply = apply  # type: ignore[method-assign]
         try:
             yield
         finally:
             nn.Module._apply = plain  # type: ignore[method-assign]
+            nn.init._no_grad_trunc_normal_ = truncated
             handle.remove()
 
 

@@ -4,13 +4,32 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from smdistributed import _runtime
-from smdistributed.modelparallel.torch._planning.profiles import Profile
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
 
-_SHOWN = 10
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._partition.tracing import TraceOptions, trace_step
+from smdistributed.modelparallel.torch._planning.answer_text import answer_text, settings_to_paste
+from smdistributed.modelparallel.torch._planning.machines import (
+    machines_of_type,
+    measured_machines,
+)
+from smdistributed.modelparallel.torch._planning.profiles import Profile, SplitModules, profile_of
+from smdistributed.modelparallel.torch._planning.shapes_only import SHAPES_UNKNOWN
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPConfigError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
+
+SHOWN = 10
 #: Settings without an effect on where a model goes, which one process cannot have.
 _OF_PLACES = ("ddp_port", "load_partition", "partition_file", "auto_partition", "default_partition")
 
@@ -23,6 +42,7 @@ def ask(
     precision: str = "",
     explain: Mapping[str, Any] | None = None,
     checkpointing: str = "script",
+    count: int = SHOWN,
 ) -> dict[str, Any]:
     """The planner's answer as planner/plan_document.h has it.
 
@@ -36,7 +56,7 @@ def ask(
         "machines": machines,
         "fixed": kept,
         "formats": _formats(profile, machines, precision),
-        "count": _SHOWN,
+        "count": count,
     }
     if explain is not None:
         question |= {"explain": dict(explain), "checkpointing": checkpointing}
@@ -51,3 +71,80 @@ def _formats(profile: Profile, machines: Mapping[str, Any], precision: str) -> l
     if not device["is_gpu"] or profile["element_bytes"] != 4:
         return ["fp32"]
     return ["fp32", "bf16" if device["has_bfloat16"] else "fp16"]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The planner's answer on a model; as text it is the table that ``train --suggest`` prints."""
+
+    answer: dict[str, Any]
+    """As ``train --suggest --json`` prints it."""
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """``mp_parameters`` of the fastest that fits; None where nothing does."""
+        best = self.answer["best"]
+        return settings_to_paste(best[0], {}) if best else None
+
+    def __str__(self) -> str:
+        return answer_text(self.answer, {}, "the model")
+
+
+def suggest(
+    model: nn.Module,
+    batch: Any,
+    *,
+    hosts: int = 1,
+    instance_type: str | None = None,
+    measured: str | os.PathLike[str] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Suggestion:
+    """Suggests settings for training ``model``, in a notebook, before ``smp.init`` and without a
+    GPU. Not in the published library. Nothing is computed: only shapes pass through the model.
+
+    Args:
+        model: plain, not wrapped.
+        batch: what its forward takes in a step of one replica: a tensor, or a tuple or a mapping of
+            them. Its first tensor's first axis is the number of samples. The loss is taken to be
+            cheap beside the model.
+        hosts: of the job.
+        instance_type: of the hosts, such as ``ml.p4d.24xlarge``.
+        measured: a file of ``train --check --json`` in its place.
+        optimizer: the one that is to step it; unless given, two moments a parameter, as Adam's.
+
+    Raises:
+        SMPConfigError: an instance type that is not known, or not one of it and ``measured``.
+        SMPValidationError: a model that is none, or a batch without a tensor.
+        SMPUnsupportedError: shapes that depend on values.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    >>> found = smp.suggest(model, torch.zeros(32, 64), instance_type="ml.g5.12xlarge")
+    >>> found.settings["ddp"]
+    True
+    """
+    if not isinstance(model, nn.Module):
+        raise SMPValidationError(f"smp.suggest got {type(model).__name__}; expected an nn.Module")
+    first = next((leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)), None)
+    if first is None or first.dim() == 0:
+        raise SMPValidationError("smp.suggest got a batch without a tensor whose axis has samples")
+    if (instance_type is None) == (measured is None):
+        raise SMPConfigError("smp.suggest expects one of instance_type and measured")
+    if measured is not None:
+        machines = measured_machines(Path(measured), hosts)
+    else:
+        machines = machines_of_type(str(instance_type), hosts, None)
+
+    def run() -> Any:
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        return model(*batch) if isinstance(batch, tuple) else model(batch)
+
+    try:
+        trace = trace_step(model, run, TraceOptions(device="meta", memory_usage=True))
+    except SHAPES_UNKNOWN as error:
+        raise SMPUnsupportedError(
+            f"smp.suggest: the shapes of the model's tensors depend on their values: {error}"
+        ) from error
+    profile = profile_of(model, trace, len(first), optimizer, SplitModules())
+    return Suggestion(ask(profile, machines, fixed={}))

@@ -16,11 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-)
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from smdistributed import _runtime
@@ -32,18 +27,13 @@ from smdistributed.modelparallel.torch._planning.profiles import (
     split_modules,
     state_bytes,
 )
-from smdistributed.modelparallel.torch._planning.shapes_only import ShapesOnly
+from smdistributed.modelparallel.torch._planning.shapes_only import SHAPES_UNKNOWN, ShapesOnly
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.state_mod import holding, state
 
 _LAUNCHERS = ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_")
 _OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_OUTPUTS = ("SMP_RECORDS", "SM_HP_MP_PARAMETERS_FILE", "SMP_SELF_CHECK")
-_SHAPES_UNKNOWN = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-)
 
 
 class EndOfWatch(BaseException):
@@ -101,7 +91,7 @@ class _Onlooker:
         try:
             with self._shapes.mode, holding(state, is_tracing=True):
                 trace = trace_step(root, run_step, options)
-        except _SHAPES_UNKNOWN as error:
+        except SHAPES_UNKNOWN as error:
             place = _place_in_script(error)
             self.trouble = (
                 f"the shapes of its tensors depend on their values{place}: {_one_line(error)}"
