@@ -43,6 +43,13 @@ class Pricing {
     return sum;
   }
 
+  /// Seconds that a backward takes to add gradients to those of earlier microbatches, or to write
+  /// the first ones: what reads and writes of so many bytes of parameters take.
+  [[nodiscard]] double accumulating_seconds(double parameter_bytes) const {
+    const double passes = microbatch_ < 1 ? 3 : 1;
+    return passes * parameter_bytes / device_.bytes_per_second;
+  }
+
   /// Of activations of one microbatch on one rank.
   [[nodiscard]] std::int64_t bytes(std::int64_t of_batch, bool is_split) const {
     return whole(static_cast<double>(of_batch) * microbatch_ * bytes_ * (is_split ? split_ : 1));
@@ -65,6 +72,20 @@ class Pricing {
 /// Forwards that a module's step takes.
 double forwards(const Recomputation& how, std::size_t module) {
   return 1 + kBackwards + (how.recomputed[module] ? 1 : 0);
+}
+
+/// Bytes of the parameters that a module has by itself, and trains, on one tensor rank.
+double trained_bytes(const ModelProfile& model, const Candidate& candidate,
+                     const ProfiledModule& module) {
+  double sum = 0;
+  for (const int number : module.module.parameters) {
+    const ProfiledParameter& parameter = model.parameters[static_cast<std::size_t>(number)];
+    const auto held = parameter.is_split ? candidate.config.tensor_parallel_degree : 1;
+    if (parameter.trains) {
+      sum += static_cast<double>(parameter.bytes) / static_cast<double>(held);
+    }
+  }
+  return sum;
 }
 
 const Recomputation& recomputation_of(const ModelProfile& model, const Candidate& candidate) {
@@ -90,7 +111,9 @@ double microbatch_seconds(const ModelProfile& model, const Machines& machines,
   const Recomputation& how = recomputation_of(model, candidate);
   double sum = 0;
   for (std::size_t number = 0; number < model.modules.size(); ++number) {
-    sum += forwards(how, number) * pricing.forward_seconds(model.modules[number]);
+    const ProfiledModule& module = model.modules[number];
+    sum += forwards(how, number) * pricing.forward_seconds(module) +
+           pricing.accumulating_seconds(trained_bytes(model, candidate, module));
   }
   return sum;
 }
@@ -107,8 +130,10 @@ CostTree make_cost_tree(const ModelProfile& model, const Machines& machines,
   for (std::size_t number = 0; number < model.modules.size(); ++number) {
     const ProfiledModule& profiled = model.modules[number];
     const double forward = pricing.forward_seconds(profiled);
-    result.forward_seconds += forward;
-    const double third = forward * forwards(how, number) / (1 + kBackwards);
+    const double accumulating =
+        pricing.accumulating_seconds(trained_bytes(model, candidate, profiled));
+    result.plain_seconds += (1 + kBackwards) * forward + accumulating;
+    const double third = (forward * forwards(how, number) + accumulating) / (1 + kBackwards);
     partition::Module module = profiled.module;
     module.time_ns = whole(third * 1e9);
     module.activation_bytes = pricing.bytes(how.kept_bytes[number], profiled.is_split);

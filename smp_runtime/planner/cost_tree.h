@@ -19,7 +19,7 @@ struct CostTree {
   /// Times are of a third of what forward, backward and recompute take together, as the partitioner
   /// has it: it counts a backward as two forwards.
   partition::ModuleTree tree;
-  double forward_seconds = 0;  ///< of the whole model, without what is recomputed
+  double plain_seconds = 0;  ///< of a microbatch and all modules, without what is recomputed
   /// Tensors that tensor ranks hand each other in a microbatch, forward; whole, of the group.
   double exchanged_bytes = 0;
   std::int64_t exchanges = 0;

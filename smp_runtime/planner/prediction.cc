@@ -81,7 +81,7 @@ class StepPrediction {
   /// Forwards, backwards and what stages wait for each other.
   void compute(StepTimes& times) {
     const double work = microbatch_seconds(model_, machines_, candidate_);  // of all stages
-    const double plain = (1 + kBackwards) * costs_.forward_seconds;
+    const double plain = costs_.plain_seconds;
     const double exchanging = exchange_seconds();
     const double all = work + exchanging;
     double step = microbatches_ * all;

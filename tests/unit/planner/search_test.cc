@@ -52,7 +52,7 @@ TEST(Search, RecomputingTakesAThirdMoreAndKeepsLess) {
   const Prediction recomputed = predict(model, machines, {.recomputation = 1});
 
   const double work = recomputed.times.computing + recomputed.times.recomputing;
-  EXPECT_NEAR(work / plain.times.computing, 4.0 / 3, 1e-3);
+  EXPECT_NEAR(work / plain.times.computing, 4.0 / 3, 1e-2);
   EXPECT_LT(recomputed.memory.activations, plain.memory.activations);
 }
 

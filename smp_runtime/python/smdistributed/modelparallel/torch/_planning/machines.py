@@ -17,7 +17,7 @@ Machines = dict[str, Any]
 
 # Of a processor, which `train --check` does not measure: an interpreter starts an operation of
 # torch in some microseconds, and one thread reads and writes some gigabytes a second.
-_CPU_OPERATION_SECONDS = 10e-6
+_CPU_OPERATION_SECONDS = 15e-6
 _CPU_BYTES_PER_SECOND = 8e9
 
 
