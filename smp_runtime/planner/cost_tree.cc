@@ -122,6 +122,9 @@ CostTree make_cost_tree(const ModelProfile& model, const Machines& machines,
                         const Candidate& candidate) {
   const Pricing pricing(model, machines, candidate);
   const Recomputation& how = recomputation_of(model, candidate);
+  const auto none = std::ranges::find_if(model.recomputations, [](const Recomputation& one) {
+    return std::ranges::count(one.recomputed, true) == 0;
+  });
   CostTree result;
   for (const ProfiledParameter& parameter : model.parameters) {
     const auto held = parameter.is_split ? candidate.config.tensor_parallel_degree : 1;
@@ -133,9 +136,14 @@ CostTree make_cost_tree(const ModelProfile& model, const Machines& machines,
     const double accumulating =
         pricing.accumulating_seconds(trained_bytes(model, candidate, profiled));
     result.plain_seconds += (1 + kBackwards) * forward + accumulating;
-    const double third = (forward * forwards(how, number) + accumulating) / (1 + kBackwards);
+    const double third = forward + accumulating / (1 + kBackwards);
     partition::Module module = profiled.module;
     module.time_ns = whole(third * 1e9);
+    if (how.recomputed[number]) {
+      module.recompute_ns = whole(forward * 1e9);
+      const auto all = none == model.recomputations.end() ? 0 : none->kept_bytes[number];
+      module.recomputed_bytes = pricing.bytes(all, profiled.is_split);
+    }
     module.activation_bytes = pricing.bytes(how.kept_bytes[number], profiled.is_split);
     module.input_bytes = pricing.bytes(module.input_bytes, false);
     module.output_bytes = pricing.bytes(module.output_bytes, false);

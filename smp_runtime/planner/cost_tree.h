@@ -16,8 +16,8 @@ namespace smp::planner {
 inline constexpr double kBackwards = 2;
 
 struct CostTree {
-  /// Times are of a third of what forward, backward and recompute take together, as the partitioner
-  /// has it: it counts a backward as two forwards.
+  /// Times are a third of what forward and backward take together: the partitioner counts a
+  /// backward as two forwards.
   partition::ModuleTree tree;
   double plain_seconds = 0;  ///< of a microbatch and all modules, without what is recomputed
   /// Tensors that tensor ranks hand each other in a microbatch, forward; whole, of the group.

@@ -107,6 +107,7 @@ class StepPrediction {
     for (partition::Run& run : program.runs) {
       run.work_ns = static_cast<std::int64_t>(static_cast<double>(run.work_ns) * longer) +
                     run.messages * kCallNanoseconds;
+      run.recompute_ns = static_cast<std::int64_t>(static_cast<double>(run.recompute_ns) * longer);
     }
     const partition::StepModel step =
         pipeline_model(mesh_, machines_, partition::shape_of(config_));
