@@ -267,3 +267,12 @@ def test_a_copy_holds_no_link_into_the_tutorials(tmp_path: Path) -> None:
     copy = workplace(tmp_path) / "docs" / "tutorials"
 
     assert not any(path.is_symlink() for path in [copy, *copy.rglob("*")])
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("built")
+def test_the_library_chooses_degrees(tmp_path: Path) -> None:
+    output = run("choose_degrees", tmp_path)
+
+    assert (tmp_path / "build" / "degrees" / "candidates.svg").read_text().startswith("<svg")
+    assert "nothing fits" in output
