@@ -334,6 +334,114 @@ def test_delayed_models_begin_with_values_spread_as_others_are(
         assert found == pytest.approx(expected, **bounds)
 
 
+#: Cases with split layers: model, checkpoint, ranks, hybrid_shard_degree, bf16, delayed. On two
+#: ranks none shards, and the script itself fails at saving "sharded" over a group of one rank.
+SPLIT = [
+    ("llama_v2", "async_sharded", 2, 1, 0, 0),
+    ("llama_v2", "sharded", 4, 2, 1, 1),
+    ("llama_v3", "sharded", 4, 2, 0, 1),
+    ("llama_v3", "async_local", 2, 0, 0, 0),
+    ("mistral", "async_sharded", 2, 0, 0, 1),
+    ("mistral", "async_local", 4, 2, 1, 0),
+    ("gpt_neox", "async_sharded", 4, 1, 0, 1),
+    ("gpt_neox", "async_local", 2, 1, 1, 1),
+    ("gpt_neox", "async_sharded", 2, 1, 0, 0),
+]
+TENSOR = 2  # ranks over which layers are split
+
+
+def split_job(
+    python: str, data: Path, out: Path, model: str, ranks: int, degree: int, **more: Any
+) -> Job:
+    settings = {"tensor_parallel_degree": TENSOR, "hybrid_shard_degree": degree}
+    arguments = arguments_of(data, out, model, **EXPERTS, use_smp_implementation=1, fp8=0, **more)
+    if more["checkpoint_type"] == "async_local":  # of which the script does not load its scheduler
+        arguments |= {"lr_decay_style": "constant", "warmup": 0}
+    return Job(Script("examples", python), ranks, settings, arguments, out)
+
+
+def compare_with_whole(job: Job, numbers: Numbers, data: Path) -> None:
+    """With plain PyTorch that splits nothing, where each rank of a group has the group's data."""
+    begin: Path | bool = True
+    if job.arguments["delayed_param"]:  # values that nobody else draws alike
+        begin = job.run("begin", max_steps=0).model / "pytorch_model.bin"
+    whole = Job(job.script, job.ranks, {}, job.arguments, job.out).run(
+        "whole", begin, **paths(data), use_smp_implementation=0, use_orig_params=1,
+        delayed_param=0, checkpoint_freq=STEPS + 1, checkpoint_type="sharded",
+    )  # fmt: skip
+    bf16 = job.arguments["bf16"]
+    for ours, theirs in ((numbers.steps, whole.steps), (numbers.validation, whole.validation)):
+        assert torch.tensor(ours, dtype=torch.float64).allclose(
+            torch.tensor(theirs, dtype=torch.float64), rtol=2**-8 if bf16 else 1e-6, atol=0
+        ), (ours, theirs)
+    if not bf16:
+        values = numbers.values()
+        for name, value in whole.values().items():
+            torch.testing.assert_close(values[name], value, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "checkpoint", "ranks", "degree", "bf16", "delayed"),
+    [
+        pytest.param(*one, marks=pytest.mark.long if at else pytest.mark.thorough)
+        for at, one in enumerate(SPLIT)
+    ],
+)
+def test_split_layers_train_as_whole_ones_and_resume(
+    python: Python, data: Data, tmp_path: Path, model: str, checkpoint: str, ranks: int,
+    degree: int, bf16: int, delayed: int,
+) -> None:  # fmt: skip
+    groups = data(ranks // TENSOR)
+    job = split_job(
+        python(""), groups, tmp_path, model, ranks, degree, bf16=bf16, delayed_param=delayed,
+        checkpoint_type=checkpoint,
+    )  # fmt: skip
+
+    numbers = job.unbroken()
+
+    compare_with_whole(job, numbers, data(ranks, TENSOR))
+    job.ranks = ranks // TENSOR  # that have batches of their own
+    job.load(numbers, groups)
+    job.ranks = ranks
+    job.resume(numbers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("delayed", [0, 1])
+@pytest.mark.parametrize("model", ["llama_v2", "gpt_neox"])
+def test_split_layers_begin_with_a_whole_model_and_give_it_back(
+    python: Python, data: Data, tmp_path: Path, model: str, delayed: int
+) -> None:
+    job = split_job(
+        python(""), data(1), tmp_path, model, 2, 1, bf16=0, delayed_param=0,
+        checkpoint_type="async_sharded",
+    )  # fmt: skip
+    base = job.run("base", max_steps=0)
+
+    again = job.run(
+        "again", max_steps=0, delayed_param=delayed, hf_pretrained_model_name_or_dir=base.model
+    )
+
+    assert_same_values(again, base)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", FACTORS["model"])
+def test_the_own_implementation_without_degrees_is_plain_torch(
+    python: Python, data: Data, tmp_path: Path, model: str
+) -> None:
+    arguments = arguments_of(
+        data(2), tmp_path, model, **EXPERTS, bf16=0, delayed_param=0, fp8=0, use_orig_params=1,
+        use_smp_implementation=1, checkpoint_type="sharded",
+    )  # fmt: skip
+    job = Job(Script("examples", python("")), 2, {"hybrid_shard_degree": 2}, arguments, tmp_path)
+
+    numbers = job.unbroken()
+
+    plain = job.run("plain", True, use_smp_implementation=0, checkpoint_freq=STEPS + 1)
+    assert_same(numbers, plain)
+
+
 def test_copies_are_what_was_published() -> None:
     files = {
         str(path.relative_to(COPIES)): path

@@ -11,6 +11,7 @@ from torch import nn
 from smdistributed.modelparallel.torch.exceptions import SMPNotInitializedError
 from smdistributed.sagemaker.state_handler import state
 from smdistributed.sagemaker.tensor_parallel.replacement import split
+from smdistributed.sagemaker.tensor_parallel.transformer import count_as_layers
 
 
 def transform(
@@ -23,7 +24,8 @@ def transform(
 ) -> nn.Module:
     """The model with layers that are split over each tensor-parallel group, and the values that it
     has: a :class:`~smdistributed.sagemaker.tensor_parallel.transformer.TransformerLMHead`. The
-    model itself, where all degrees are 1. All ranks call it.
+    model itself, where all degrees are 1; its layers count as ``TransformerLayer`` then. All ranks
+    call it.
 
     Args:
         model: a causal model of Transformers: Llama, Mistral, Qwen2, Qwen3, Gemma or GPT-NeoX. On
@@ -55,6 +57,8 @@ def transform(
         )
     if state.tp_size > 1:
         model = split(model, load_state_dict_from_rank0)
+    else:
+        count_as_layers(model)
     if device is not None or dtype is not None:
         model.to(device=device, dtype=dtype)
     return model

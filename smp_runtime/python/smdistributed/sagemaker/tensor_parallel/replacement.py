@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 
@@ -31,6 +32,7 @@ from smdistributed.modelparallel.torch.nn.huggingface.causal_models import (
     LLAMA_MODELS,
 )
 from smdistributed.modelparallel.torch.nn.initial_values import drawn_later
+from smdistributed.modelparallel.torch.nn.normalization import RMSNorm
 from smdistributed.modelparallel.torch.state_mod import state as session_state
 from smdistributed.sagemaker import _session
 from smdistributed.sagemaker.recomputed_buffers import recompute_buffers
@@ -199,6 +201,25 @@ def _complete(made: TransformerLMHead, one: Replacement) -> None:
     take_place(one, made)
     from_plain, to_plain = one.registration.from_plain, one.registration.to_plain
     assert from_plain is not None and to_plain is not None
+    _name_norms(made, one.module)
     entries = made.state_dict(keep_vars=True)
     axes = {name: distribution_axis(entry) for name, entry in entries.items()}
     made.whole_states = WholeStates(axes, from_plain, to_plain)
+
+
+def _name_norms(made: nn.Module, given: nn.Module) -> None:
+    """Has each norm be of the class of the given model's norms, too: scripts tell by it which
+    parameters to spare from weight decay."""
+    kinds = {type(part) for part in given.modules() if type(part).__name__.endswith("RMSNorm")}
+    if len(kinds) != 1:
+        return
+    (kind,) = kinds
+    for module in made.modules():
+        if isinstance(module, RMSNorm) and not isinstance(module, kind):
+            module.__class__ = _both(type(module), kind)
+
+
+@functools.cache
+def _both(ours: type[nn.Module], given: type[nn.Module]) -> type[nn.Module]:
+    """``ours``, which is an instance of ``given`` as well."""
+    return type(ours.__name__, (ours, given), {"__module__": ours.__module__})

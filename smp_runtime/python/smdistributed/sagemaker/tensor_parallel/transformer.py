@@ -4,6 +4,7 @@ FSDP and PyTorch's checkpointing of activations call a layer, with tensors by th
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,10 @@ from smdistributed.modelparallel.torch.nn.initial_values import Draw
 from smdistributed.sagemaker.tensor_parallel.whole_states import WholeStates
 
 
-class TransformerLayer(DistributedTransformerLayer):
+class TransformerLayer(DistributedTransformerLayer, metaclass=ABCMeta):
     """A layer whose heads and inner channels are split over the ranks of a tensor-parallel group:
-    what scripts wrap, and whose activations they checkpoint."""
+    what scripts wrap, and whose activations they checkpoint. Where ``transform`` splits nothing,
+    the given model's own layers count as such."""
 
     def forward(  # type: ignore[override]
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
@@ -47,6 +49,14 @@ class TransformerLayer(DistributedTransformerLayer):
                 output.hidden_dropout_prob,
             )
         )
+
+
+def count_as_layers(model: nn.Module) -> None:
+    """Has the layers of a model that stays whole be instances of :class:`TransformerLayer`."""
+    names = set(getattr(model, "_no_split_modules", None) or ())  # Transformers' word for them
+    for kind in {type(module) for module in model.modules()}:
+        if kind.__name__ in names:
+            TransformerLayer.register(kind)
 
 
 #: The layer of Transformer Engine inside it, which scripts for PyTorch before 2.2 name.
