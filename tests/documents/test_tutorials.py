@@ -271,7 +271,7 @@ def test_a_copy_holds_no_link_into_the_tutorials(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_the_library_chooses_degrees(tmp_path: Path) -> None:
+def test_choose_degrees(tmp_path: Path) -> None:
     output = run("choose_degrees", tmp_path)
 
     assert (tmp_path / "build" / "degrees" / "candidates.svg").read_text().startswith("<svg")
