@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 
@@ -214,12 +213,11 @@ def _name_norms(made: nn.Module, given: nn.Module) -> None:
     if len(kinds) != 1:
         return
     (kind,) = kinds
+    both: dict[type[RMSNorm], type[RMSNorm]] = {}
     for module in made.modules():
-        if isinstance(module, RMSNorm) and not isinstance(module, kind):
-            module.__class__ = _both(type(module), kind)
-
-
-@functools.cache
-def _both(ours: type[nn.Module], given: type[nn.Module]) -> type[nn.Module]:
-    """``ours``, which is an instance of ``given`` as well."""
-    return type(ours.__name__, (ours, given), {"__module__": ours.__module__})
+        if not isinstance(module, RMSNorm) or isinstance(module, kind):
+            continue
+        ours = type(module)
+        if ours not in both:
+            both[ours] = type(ours.__name__, (ours, kind), {"__module__": ours.__module__})
+        module.__class__ = both[ours]
