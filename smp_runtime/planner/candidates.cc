@@ -109,8 +109,8 @@ class Enumeration {
     const int count = static_cast<int>(model_.recomputations.size());
     for (int number = space_.least_memory ? count - 1 : 0; number < count; ++number) {
       add(settings, number);
-      const auto& recomputed = model_.recomputations[static_cast<std::size_t>(number)].recomputed;
-      if (!machines_.device.is_gpu || std::ranges::count(recomputed, true) == 0) continue;
+      const Recomputation& how = model_.recomputations[static_cast<std::size_t>(number)];
+      if (!machines_.device.is_gpu || !how.recomputes()) continue;
       Settings offloaded = settings;
       offloaded.entries.push_back({"offload_activations", true});
       add(offloaded, number);
@@ -131,6 +131,10 @@ class Enumeration {
 };
 
 }  // namespace
+
+const Recomputation& recomputation_of(const ModelProfile& model, const Candidate& candidate) {
+  return model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
+}
 
 bool is_chosen(std::string_view key) { return std::ranges::find(kChosen, key) != kChosen.end(); }
 

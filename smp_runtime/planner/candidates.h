@@ -30,6 +30,9 @@ struct SearchSpace {
   bool least_memory = false;
 };
 
+/// How the candidate recomputes activations.
+const Recomputation& recomputation_of(const ModelProfile& model, const Candidate& candidate);
+
 /// Keys that the planner chooses; others are the job's.
 bool is_chosen(std::string_view key);
 

@@ -88,10 +88,6 @@ double trained_bytes(const ModelProfile& model, const Candidate& candidate,
   return sum;
 }
 
-const Recomputation& recomputation_of(const ModelProfile& model, const Candidate& candidate) {
-  return model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
-}
-
 }  // namespace
 
 double activation_share(const ModelProfile& model, const Candidate& candidate) {
@@ -122,9 +118,7 @@ CostTree make_cost_tree(const ModelProfile& model, const Machines& machines,
                         const Candidate& candidate) {
   const Pricing pricing(model, machines, candidate);
   const Recomputation& how = recomputation_of(model, candidate);
-  const auto none = std::ranges::find_if(model.recomputations, [](const Recomputation& one) {
-    return std::ranges::count(one.recomputed, true) == 0;
-  });
+  const Recomputation* const none = model.without_recomputation();
   CostTree result;
   for (const ProfiledParameter& parameter : model.parameters) {
     const auto held = parameter.is_split ? candidate.config.tensor_parallel_degree : 1;
@@ -141,7 +135,7 @@ CostTree make_cost_tree(const ModelProfile& model, const Machines& machines,
     module.time_ns = whole(third * 1e9);
     if (how.recomputed[number]) {
       module.recompute_ns = whole(forward * 1e9);
-      const auto all = none == model.recomputations.end() ? 0 : none->kept_bytes[number];
+      const auto all = none == nullptr ? 0 : none->kept_bytes[number];
       module.recomputed_bytes = pricing.bytes(all, profiled.is_split);
     }
     module.activation_bytes = pricing.bytes(how.kept_bytes[number], profiled.is_split);

@@ -118,16 +118,13 @@ MemoryNeeds fullest_needs(const ModelProfile& model, const Machines& machines,
   const topology::ParallelConfig& config = candidate.config;
   const int stages = static_cast<int>(config.pipeline_parallel_degree);
   const schedule::ScheduleShape shape = partition::shape_of(config);
-  const auto& how = model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
+  const Recomputation& how = recomputation_of(model, candidate);
   const double once = static_cast<double>(how.once_bytes) * activation_share(model, candidate) /
                       static_cast<double>(config.microbatches);
   std::vector<int> stage_of(model.parameters.size(), 0);
   std::vector<double> kept(static_cast<std::size_t>(stages), 0);
   std::vector<double> deferred(static_cast<std::size_t>(stages), 0);
-  const auto without = std::ranges::find_if(model.recomputations, [](const Recomputation& one) {
-    return std::ranges::count(one.recomputed, true) == 0;
-  });
-  const Recomputation* whole = without == model.recomputations.end() ? nullptr : &*without;
+  const Recomputation* const whole = model.without_recomputation();
   for (int node = tree.size() - 1; node >= 0; --node) {
     const partition::Module& module = tree.module(node);
     for (const int parameter : module.parameters) {
@@ -161,7 +158,7 @@ double least_needs(const ModelProfile& model, const Machines& machines,
   const std::int64_t stages = config.pipeline_parallel_degree;
   const std::vector<int> one_stage(model.parameters.size(), 0);
   const MemoryNeeds state = state_needs(model, machines, candidate, one_stage, 0);
-  const auto& how = model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
+  const Recomputation& how = recomputation_of(model, candidate);
   const auto one_microbatch = [&](double of_batch) {
     return of_batch * activation_share(model, candidate) / static_cast<double>(config.microbatches);
   };

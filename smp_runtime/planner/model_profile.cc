@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/planner/model_profile.h"
 
+#include <algorithm>
+
 #include "smp_runtime/core/error.h"
 
 namespace smp::planner {
@@ -15,6 +17,13 @@ std::int64_t ModelProfile::parameter_bytes() const {
   std::int64_t sum = 0;
   for (const ProfiledParameter& parameter : parameters) sum += parameter.bytes;
   return sum;
+}
+
+bool Recomputation::recomputes() const { return std::ranges::count(recomputed, true) > 0; }
+
+const Recomputation* ModelProfile::without_recomputation() const {
+  const auto found = std::ranges::find_if_not(recomputations, &Recomputation::recomputes);
+  return found == recomputations.end() ? nullptr : &*found;
 }
 
 void check_profile(const ModelProfile& model) {

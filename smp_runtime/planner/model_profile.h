@@ -35,7 +35,6 @@ struct ProfiledParameter {
   std::int64_t bytes = 0;
   bool is_split = false;
   bool trains = true;
-  int block = 0;  ///< parameters of one block are gathered together
 };
 
 /// One way to recompute activations in the backward.
@@ -45,6 +44,8 @@ struct Recomputation {
   std::vector<std::int64_t> kept_bytes;  ///< by module: activations that stay, of the whole batch
   std::vector<bool> recomputed;          ///< by module: it runs forward twice
   std::int64_t once_bytes = 0;           ///< kept beside them during one recompute
+
+  [[nodiscard]] bool recomputes() const;  ///< any module
 };
 
 struct ModelProfile {
@@ -61,6 +62,8 @@ struct ModelProfile {
 
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t parameter_bytes() const;
+  /// The way that recomputes nothing; null where the script recomputes in any case.
+  [[nodiscard]] const Recomputation* without_recomputation() const;
 };
 
 /// Throws ConfigError for a profile whose lists do not fit each other, or that has no module.

@@ -147,7 +147,7 @@ std::int64_t rounded(double bytes) { return std::llround(bytes); }
 
 ordered_json ranked_json(const ModelProfile& model, const Ranked& ranked) {
   const auto& [candidate, prediction] = ranked;
-  const auto& how = model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
+  const Recomputation& how = recomputation_of(model, candidate);
   const StepTimes& times = prediction.times;
   const MemoryNeeds& memory = prediction.memory;
   return {{"mp_parameters", settings_json(candidate.settings)},

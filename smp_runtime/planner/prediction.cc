@@ -66,7 +66,7 @@ class StepPrediction {
   void place() {
     stage_of_.assign(static_cast<std::size_t>(costs_.tree.size()), 0);
     if (stages_ == 1) return;
-    const auto& how = model_.recomputations.at(static_cast<std::size_t>(candidate_.recomputation));
+    const Recomputation& how = recomputation_of(model_, candidate_);
     const partition::AutoDecision decision = partition::decide_job(
         costs_.tree, config_,
         {.elements = model_.elements(),
@@ -135,7 +135,7 @@ class StepPrediction {
   /// Activations to memory of the host and back, beside forward and backward.
   [[nodiscard]] double offload_seconds() const {
     if (!config_.offload_activations || machines_.device.host_bytes_per_second == 0) return 0;
-    const auto& how = model_.recomputations.at(static_cast<std::size_t>(candidate_.recomputation));
+    const Recomputation& how = recomputation_of(model_, candidate_);
     double bytes = 0;
     for (const std::int64_t kept : how.kept_bytes) bytes += static_cast<double>(kept);
     const double each = bytes * activation_share(model_, candidate_) / stages_ /

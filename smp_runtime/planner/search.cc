@@ -21,13 +21,13 @@ constexpr double kAlike = 0.01;          // of speeds: no prediction tells them 
 constexpr std::size_t kTriedToFit = 16;  // candidates of a number of hosts, by their least needs
 constexpr std::size_t kChanges = 6;
 
-/// Entries of one that the other has not.
+/// What a candidate sets, sorted, as `key=value`.
 std::vector<std::string> choices_of(const ModelProfile& model, const Candidate& candidate) {
   std::vector<std::string> choices;
   for (const topology::Setting& setting : candidate.settings.entries) {
     choices.push_back(fmt::format("{}={}", setting.name, topology::to_text(setting.value)));
   }
-  const auto& how = model.recomputations.at(static_cast<std::size_t>(candidate.recomputation));
+  const Recomputation& how = recomputation_of(model, candidate);
   if (candidate.recomputation != 0) choices.push_back("checkpointing=" + how.name);
   std::ranges::sort(choices);
   return choices;

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from smdistributed import _runtime
+
 Answer = dict[str, Any]
 
 _NOT_MODELLED = (
@@ -39,21 +41,28 @@ def settings_to_paste(row: Answer, asked: dict[str, Any]) -> dict[str, Any]:
     {'microbatches': 2, 'pipeline_parallel_degree': 1}
     """
     chosen: dict[str, Any] = dict(row["mp_parameters"])
-    for key, default in _CHOSEN_DEFAULTS.items():
+    defaults = settings_of(_runtime.make_parallel_config("", "defaults", "{}", "defaults"))
+    for key in _CHOSEN:
         if key in asked and key not in chosen:
-            chosen[key] = default
+            chosen[key] = defaults[key]
     return chosen
 
 
-_CHOSEN_DEFAULTS: dict[str, Any] = {
-    "pipeline_parallel_degree": 1,
-    "tensor_parallel_degree": 1,
-    "sharded_data_parallel_degree": 1,
-    "microbatches": 1,
-    "pipeline": "interleaved",
-    "shard_optimizer_state": False,
-    "offload_activations": False,
-}
+def settings_of(config: _runtime.ParallelConfig) -> dict[str, Any]:
+    """All settings by name, as JSON has them."""
+    settings: dict[str, Any] = json.loads(config.as_json())
+    return settings
+
+
+_CHOSEN = (
+    "pipeline_parallel_degree",
+    "tensor_parallel_degree",
+    "sharded_data_parallel_degree",
+    "microbatches",
+    "pipeline",
+    "shard_optimizer_state",
+    "offload_activations",
+)
 
 
 def _machines(machines: Answer) -> str:

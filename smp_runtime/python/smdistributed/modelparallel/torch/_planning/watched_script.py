@@ -5,7 +5,6 @@ model that it trains. Nothing is trained, and nothing is written but what the sc
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import runpy
 import sys
@@ -20,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._partition.tracing import Trace, TraceOptions, trace_step
+from smdistributed.modelparallel.torch._planning.answer_text import settings_of
 from smdistributed.modelparallel.torch._planning.profiles import (
     Profile,
     SplitModules,
@@ -68,11 +68,9 @@ class _Onlooker:
 
     def settings(self, asked: _runtime.ParallelConfig) -> _runtime.ParallelConfig:
         plain = _runtime.make_parallel_config("", "defaults", "{}", "defaults")
-        defaults = json.loads(plain.as_json())
+        defaults = settings_of(plain)
         self.asked = {
-            name: value
-            for name, value in json.loads(asked.as_json()).items()
-            if value != defaults[name]
+            name: value for name, value in settings_of(asked).items() if value != defaults[name]
         }
         return plain
 
