@@ -86,3 +86,11 @@ def test_a_command_that_fails_is_named_without_a_traceback(tmp_path: Path, name:
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"ci/bench: ci/{name} failed with 3\n"
+
+
+def test_without_a_name_each_benchmark_is_listed_with_its_goal() -> None:
+    done = subprocess.run([ROOT / "ci/bench"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    benches = sorted(path.stem for path in (ROOT / "tests/bench/benches").glob("*.py"))
+    assert [line.split()[0] for line in done.stdout.splitlines()] == benches

@@ -13,12 +13,14 @@ import torch
 import torch.distributed as dist
 import transformers
 from pretrained_jobs import STEPS, tokens, train, wrapped
-from sagemaker_jobs import load, load_sharded, script
+from sagemaker_checkpoint_jobs import load_sharded
+from sagemaker_jobs import script
 from torch.distributed import checkpoint
 from torch.distributed.fsdp import FullStateDictConfig, ShardingStrategy, StateDictType
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP  # noqa: N817 - as scripts
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.sagemaker.distributed.checkpoint.filesystem import DistributedFileSystemReader
+from torch.sagemaker.distributed.checkpoint.state_dict_loader import load
 from torch.sagemaker.utils.process_group_utils import get_global_ranks
 
 LOADS = {
