@@ -21,7 +21,7 @@ inline void append(Words& words, const Words& more) {
 
 /// The most bytes that Linux lets one argument hold.
 inline constexpr std::size_t kLongestArgumentBytes = 131071;
-/// For all arguments: a quarter of what Linux lets them have together with the environment.
+/// For the values of all arguments: a quarter of what Linux lets arguments and environment have.
 inline constexpr std::size_t kAllArgumentsBytes = 512 * 1024;
 
 struct UserArguments {
@@ -32,7 +32,7 @@ struct UserArguments {
 /// `hyperparameters` is the decoded object of the user's own ones. Names of one character get one
 /// dash, the empty name stays empty; null is an empty argument, an object is `k=v,k2=v2` by key. An
 /// override has the name as it is, and the value as JSON, text without quotation marks. Values that
-/// no argument can hold are left out, and the longest ones until all fit. Throws ConfigError for
+/// no argument can hold are left out, and the longest ones until all fit or none has 1 KiB. Throws ConfigError for
 /// what no program can be given: a NUL character, a name that is too long.
 UserArguments user_arguments(const opt_ml::Value& hyperparameters,
                              ArgumentStyle style = ArgumentStyle::kPython,

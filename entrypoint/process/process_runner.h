@@ -80,6 +80,9 @@ class ProcessRunner {
   /// Moves output, reaps, acts on signals, until there is something to tell or `deadline` comes.
   virtual Wake wait(Deadline deadline) = 0;
 
+  /// Of a process that may have ended.
+  [[nodiscard]] virtual pid_t pid(ChildId child) const = 0;
+
   /// Set once the process is gone and its output is read.
   [[nodiscard]] virtual std::optional<ExitStatus> ended(ChildId child) const = 0;
 

@@ -189,6 +189,8 @@ Wake Supervisor::wait(Deadline deadline) {
   }
 }
 
+pid_t Supervisor::pid(ChildId id) const { return children_.at(id)->pid; }
+
 std::optional<ExitStatus> Supervisor::ended(ChildId id) const {
   const Child& child = *children_.at(id);
   return child.finished ? child.exited : std::nullopt;

@@ -58,6 +58,7 @@ class Supervisor final : public ProcessRunner {
   ChildId start(const Command& command) override;
   ChildId start(const HelperProcess& helper) override;
   Wake wait(Deadline deadline) override;
+  [[nodiscard]] pid_t pid(ChildId child) const override;
   [[nodiscard]] std::optional<ExitStatus> ended(ChildId child) const override;
   [[nodiscard]] std::string collected(ChildId child) const override;
   void send(ChildId child, int signal) override;

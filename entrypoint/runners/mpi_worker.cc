@@ -23,6 +23,8 @@ namespace entrypoint {
 namespace {
 
 constexpr std::chrono::milliseconds kLookForStatus{50};
+constexpr std::chrono::milliseconds kLookForSessions{5};
+constexpr std::chrono::seconds kSessionsEnd{2};
 constexpr std::chrono::seconds kExchangeMargin{15};
 constexpr std::string_view kMasterFailed = "failed\n";  // before a status, where a key would be
 // The job is about to end or never began; the master's word may still be on its way.
@@ -146,6 +148,7 @@ Outcome MpiWorker::run(const std::vector<std::string>& /*argv*/) {
     if (status) {
       processes_.send(watch_, SIGKILL);
       SMP_LOG(info, "The master reports exit code {}", status->exit_code);
+      let_sessions_end();
       return {.status = {.code = status->exit_code, .signal = 0}, .followed = status};
     }
     if (master_is_lost) {
@@ -165,6 +168,17 @@ Outcome MpiWorker::run(const std::vector<std::string>& /*argv*/) {
       return {.status = stopped_status(processes_)};
     }
     processes_.wait(Clock::now() + kLookForStatus);
+  }
+}
+
+// The session that brought the status is still open: cut off, it would look to the master as if
+// nothing had arrived, and that would try again at a port where nobody listens any more.
+void MpiWorker::let_sessions_end() {
+  const Deadline deadline = Clock::now() + kSessionsEnd;
+  const auto runs = [](const Process& process) { return !process.zombie; };
+  while (!processes_.ended(sshd_) && Clock::now() < deadline &&
+         std::ranges::any_of(descendants(processes_.pid(sshd_)), runs)) {
+    processes_.wait(std::min(deadline, Clock::now() + kLookForSessions));
   }
 }
 

@@ -28,6 +28,7 @@ class MpiWorker final : public JobRunner {
   [[nodiscard]] ExchangeRequest exchange() const;
   std::optional<Outcome> take_master_key();
   static bool stop_ranks();
+  void let_sessions_end();
 
   const JobOutline& outline_;
   const RunnerChoice& choice_;

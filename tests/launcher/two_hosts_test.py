@@ -87,6 +87,19 @@ def test_the_worker_may_come_first(folder):
         assert (master.finish().code, worker.finish().code) == (0, 0)
 
 
+def test_the_session_that_brings_the_jobs_status_is_not_cut_off(folder):
+    mv = folder / "bin" / "mv"  # the last that the worker's shell does for it
+    mv.parent.mkdir()
+    mv.write_text('#!/bin/sh\n/bin/mv "$@"; sleep 0.5\n')
+    mv.chmod(0o755)
+
+    with two_hosts(folder, TELL) as hosts:
+        results = hosts.run(PATH=f"{mv.parent}:{job_environment()['PATH']}")
+
+    assert [result.code for result in results] == [0, 0], results[0].err + results[1].err
+    assert "did not take the job's status" not in results[0].err
+
+
 def test_an_exception_on_rank_3_gives_both_hosts_its_traceback(folder):
     script = """
         import signal
