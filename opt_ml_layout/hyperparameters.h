@@ -34,8 +34,8 @@ bool is_reserved_hyperparameter(std::string_view name);
 Hyperparameters split_hyperparameters(const Value& document);
 
 /// Reads the tree's file, and files of `channels` that its values name; a missing file means no
-/// hyperparameters. Throws ConfigError for broken JSON, for a document that is no object, and as
-/// resolve_file_references().
+/// hyperparameters. Throws ConfigError for broken JSON, for a document that is no object, and for a
+/// named file that is missing or cannot be read.
 Hyperparameters read_hyperparameters(const Layout& layout, const DataChannels& channels = {});
 
 /// A switch as people write it: true/false, 1/0, yes/no, on/off, in any case and as text or value;

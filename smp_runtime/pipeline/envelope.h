@@ -22,7 +22,7 @@ enum class Kind : uint8_t {
   kStepEnd,         ///< driver -> all; carries what the step returns
   kUse,             ///< all -> driver; body: this rank's StepShares of its last step, and its
                     ///< runs if these were timed
-  kSend,            ///< caller -> holder of value `call`: send it to rank `caller`
+  kSend,            ///< caller -> holder of the value in `inputs`: send it to rank `caller`
   kValue,           ///< holder -> who will use value `call`
   kInquiry,         ///< any -> all, behind a timeout: what do you wait for?
   kAnswer,          ///< to it; body: the lines of a hang report

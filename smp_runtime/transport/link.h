@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of bytes between any two ranks of a group, told apart by tags: posted at once, complete
-// later, matched by the receiver in the order of their sends. Collectives send by them. Ranks of a
-// pipeline, which take messages as they come, have a ByteChannel to each other.
+// later, matched by the receiver in the order of their sends. Collectives between hosts send by
+// them; ranks of one host read each other's SharedSegment. Ranks of a pipeline, which take messages
+// as they come, have a ByteChannel to each other.
 #pragma once
 
 #include <atomic>

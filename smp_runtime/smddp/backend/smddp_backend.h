@@ -4,7 +4,7 @@
 // A group has one thread that runs its collectives in the order of their calls. A call that is not
 // asynchronous runs in the calling thread when nothing is queued, which saves two wakeups. Tensors
 // that are not contiguous take a copy; those of a GPU go by NCCL (gpu_group.h) or through
-// pinned memory (device_scope.h). Sums are in smddp_reductions.cc, all other collectives in
+// pinned memory (byte_view.h). Sums are in smddp_reductions.cc, all other collectives in
 // smddp_movements.cc, send and recv in smddp_messages.cc, what GPUs need in smddp_gpus.cc.
 #pragma once
 

@@ -24,7 +24,7 @@
 
 namespace smp::transport {
 
-/// Threads may use it as a ByteChannel. A call that fails throws HostError; then nothing waits on
+/// For threads as a ByteChannel is. A call that fails throws HostError; then nothing waits on
 /// the device any more. Both ends give contiguous tensors that fit; where all are empty, neither
 /// calls.
 class NcclChannel {

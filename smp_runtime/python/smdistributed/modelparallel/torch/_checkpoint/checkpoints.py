@@ -9,6 +9,7 @@
         slices.json             with tensor parallelism: the axis along which entries are sliced,
                                 and which modules were replaced by distributed ones
         user_content.pt         what the script gave
+        config.json             of a model of transformers
         optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
                                 group owns. With sharded data parallelism model_PP_TP.pt holds
                                 what no shard does; without tensor ranks beside it the names are
