@@ -35,9 +35,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def warm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("warm")
+
+
+@pytest.fixture(scope="session")
+def warm_interpreter(warm_folder: Path) -> Iterator[Path]:
     """For scripts that need a fresh process alone; WARM_PYTHON names it to what starts ranks."""
-    with warm_python(tmp_path_factory.mktemp("warm") / "bin") as python:
+    with warm_python(warm_folder / "bin") as python:
         os.environ["WARM_PYTHON"] = str(python)
         yield python
         del os.environ["WARM_PYTHON"]

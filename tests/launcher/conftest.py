@@ -10,23 +10,51 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for jobs.py and cluster.py, however pytest imports
 
-from jobs import ROOT, Result, Running, Tree, hang_up_as_usual, job_environment, train_binary
+from jobs import (
+    ROOT,
+    WARM,
+    Result,
+    Running,
+    Tree,
+    hang_up_as_usual,
+    job_environment,
+    train_binary,
+)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
+@contextmanager
+def own_folder() -> Iterator[Path]:
     """Not below /tmp: tests give hosts a /tmp of their own."""
     parent = Path(os.environ.get("SMP_TEST_FOLDER", ROOT / "build" / "launcher-tests"))
     parent.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=parent))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with own_folder() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def warm_folder() -> Iterator[Path]:
+    with own_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def warm_scripts(warm_interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs' scripts find torch imported, on hosts of their own as well."""
+    monkeypatch.setenv(WARM, str(warm_interpreter))
 
 
 @pytest.fixture

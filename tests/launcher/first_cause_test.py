@@ -51,6 +51,7 @@ FAILS_ON_RANK_1 = """
         if step == 1 and smp.rank() == 1 and how == "exit":
             sys.exit(3)
 """
+pytestmark = pytest.mark.usefixtures("warm_scripts")
 PIPELINE = '{"pipeline_parallel_degree": 2, "microbatches": 2}'
 SHARDED = '{"ddp": true, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}'
 REPLICAS = '{"ddp": true}'
@@ -85,11 +86,10 @@ def job(folder, how, settings):
         pytest.param("script", REPLICAS, id="between the steps of replicas"),
     ],
 )
-def test_the_rank_that_raised_is_named_with_its_error(folder, run, warm_interpreter, how, settings):
+def test_the_rank_that_raised_is_named_with_its_error(folder, run, how, settings):
     result = run(
         job(folder, how, settings),
         PYTHONPATH=str(library()),
-        SM_LAUNCH_PYTHON=str(warm_interpreter),
         MASTER_PORT=free_port(),
     )
 
@@ -102,11 +102,10 @@ def test_the_rank_that_raised_is_named_with_its_error(folder, run, warm_interpre
 @needs_mpirun
 @needs_torch
 @pytest.mark.parametrize("settings", [PIPELINE, SHARDED, REPLICAS])
-def test_the_exit_code_of_the_rank_that_left_is_the_jobs(folder, run, warm_interpreter, settings):
+def test_the_exit_code_of_the_rank_that_left_is_the_jobs(folder, run, settings):
     result = run(
         job(folder, "exit", settings),
         PYTHONPATH=str(library()),
-        SM_LAUNCH_PYTHON=str(warm_interpreter),
         MASTER_PORT=free_port(),
         SM_LAUNCH_EXIT="propagate",
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import SkipTest
 
 ROOT = Path(__file__).resolve().parents[2]
+WARM = "SMP_TEST_PYTHON"  # names what starts scripts, instead of the interpreter on PATH
 LIMIT = 120  # [s] nothing here takes a tenth of it; it only ends what hangs
 
 
@@ -55,6 +56,8 @@ def job_environment(**more: str) -> dict[str, str]:
     base = {name: os.environ[name] for name in keep if name in os.environ}
     base["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     base["PYTHONUNBUFFERED"] = "1"
+    if WARM in os.environ:
+        base["SM_LAUNCH_PYTHON"] = os.environ[WARM]
     return base | more
 
 

@@ -24,6 +24,7 @@ from training import (
     share_checkpoints,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_scripts")
 LONG = pytest.mark.long
 
 

@@ -19,6 +19,8 @@ from runners import ALL_REDUCE_SMDDP, SMDDP, processes
 
 from tests.free_port import free_port
 
+pytestmark = pytest.mark.usefixtures("warm_scripts")
+
 # The record of a rank of smp: 20 steps of 100 ms.
 RECORDING = """
 import json, os, pathlib

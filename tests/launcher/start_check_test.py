@@ -13,7 +13,7 @@ from runners import SMDDP, TORCHRUN, needs_hosts, needs_mpirun, needs_torch, pro
 
 from tests.free_port import free_port
 
-pytestmark = needs_torch
+pytestmark = [needs_torch, pytest.mark.usefixtures("warm_scripts")]
 
 MPI = "sagemaker_mpi_enabled=true"
 SCRIPT = """

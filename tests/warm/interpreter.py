@@ -20,9 +20,14 @@ def warm_python(
 ) -> Iterator[Path]:
     """Yields an interpreter in ``folder``, for ``SM_LAUNCH_PYTHON`` or PATH, until the end of the
     block. What a script finds imported is torch and ``imports``, with the ``sys.path`` of
-    ``python``; variables that torch reads when it is imported come too late.
+    ``python``; variables that torch reads when it is imported come too late. A folder named "bin"
+    is one of a virtual environment like that of ``python``.
     """
     folder.mkdir(parents=True)
+    prefix = Path(python).parents[1]
+    if folder.name == "bin" and (prefix / "pyvenv.cfg").exists():
+        for name in ("pyvenv.cfg", "lib"):
+            (folder.parent / name).symlink_to(prefix / name)
     shutil.copy(HERE / "python3", folder)
     (folder / "python").symlink_to("python3")
     (folder / "interpreter").write_text(python)

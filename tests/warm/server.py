@@ -5,17 +5,19 @@
 
 Listens at FOLDER/socket until its standard input ends. Each connection has a process that watches
 over the script's: it passes signals on, kills the script's process group when the connection ends,
-and tells how the script ended.
+and tells how the script ended. A script runs in the namespaces of whoever started it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import select
 import signal
 import socket
+import struct
 import sys
 import traceback
 import types
@@ -26,6 +28,7 @@ import torch._dynamo  # takes the seconds; optimizers import it
 import torch.distributed
 
 FDS = 3
+NAMESPACES = ("ipc", "uts", "net", "pid", "mnt")  # the last one last: it changes what /proc shows
 
 
 class Script(Exception):
@@ -52,6 +55,18 @@ def serve(folder: Path) -> None:
         connection.close()
 
 
+def join(process: int) -> None:
+    """Enters the namespaces of `process` that are not this process's; of PIDs, its children do."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for namespace in NAMESPACES:
+        here, there = (f"/proc/{one}/ns/{namespace}" for one in ("self", process))
+        if os.readlink(here) == os.readlink(there):
+            continue
+        with open(there, "rb") as opened:
+            if libc.setns(opened.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), f"setns: {namespace} of process {process}")
+
+
 def watch(connection: socket.socket) -> None:
     """Ends in the script's process by `Script`, and in its own not at all."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -60,6 +75,8 @@ def watch(connection: socket.socket) -> None:
     while len(text) < int.from_bytes(head, "big"):
         text += connection.recv(1 << 20)
     folder, count, *words = os.fsdecode(bytes(text)).split("\0")
+    caller = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    join(struct.unpack("3i", caller)[0])
     script = os.fork()
     if script == 0:
         connection.close()
@@ -111,11 +128,14 @@ def prepare(script: Path) -> types.ModuleType:
     return module
 
 
+MODULE = b"import runpy, sys; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+
+
 def program(words: list[str]) -> tuple[Path, bytes]:
-    """The script of an interpreter's arguments, and what is run: it, or what `-m` names."""
-    if words[:2] == ["-m", "mpi4py"]:
+    """The script of an interpreter's arguments, and what is run: it, or the module of `-m`."""
+    if words[0] == "-m":
         del words[0]
-        return Path(words[1]), b"from mpi4py.run import main; main()"
+        return Path(words[0]), MODULE
     return Path(words[0]), Path(words[0]).read_bytes()
 
 
@@ -125,7 +145,7 @@ try:
     serve(Path(sys.argv[1]))
     os._exit(0)  # at once: to take apart what was imported lasts seconds
 except Script as asked:
-    sys.argv = asked.arguments
+    sys.argv, sys.executable = asked.arguments, str(Path(sys.argv[1]) / "python3")
 
 # Outside of any handler, so that the script's end is the interpreter's own.
 path, source = program(sys.argv)
