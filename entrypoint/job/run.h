@@ -15,8 +15,8 @@ namespace entrypoint {
 int run(const CommandLine& line, const Secrets& secrets);
 
 /// --plan, --doctor, --rank-exec, --make-tree, --report, --verify, --suggest, --help, --version, or
-/// somebody else's command, which this process then becomes. Returns the exit status. Throws ConfigError for what
-/// cannot be done.
+/// somebody else's command, which this process then becomes. Returns the exit status. Throws
+/// ConfigError for what cannot be done.
 int run_subcommand(const CommandLine& line, const Secrets& secrets);
 
 }  // namespace entrypoint

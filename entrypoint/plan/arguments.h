@@ -32,8 +32,8 @@ struct UserArguments {
 /// `hyperparameters` is the decoded object of the user's own ones. Names of one character get one
 /// dash, the empty name stays empty; null is an empty argument, an object is `k=v,k2=v2` by key. An
 /// override has the name as it is, and the value as JSON, text without quotation marks. Values that
-/// no argument can hold are left out, and the longest ones until all fit or none has 1 KiB. Throws ConfigError for
-/// what no program can be given: a NUL character, a name that is too long.
+/// no argument can hold are left out, and the longest ones until all fit or none has 1 KiB. Throws
+/// ConfigError for what no program can be given: a NUL character, a name that is too long.
 UserArguments user_arguments(const opt_ml::Value& hyperparameters,
                              ArgumentStyle style = ArgumentStyle::kPython,
                              ArgumentOrder order = ArgumentOrder::kSorted);

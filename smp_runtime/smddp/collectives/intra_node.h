@@ -4,9 +4,9 @@
 // of ranks that swap within a host.
 //
 // Data goes in rounds: a rank copies what a round moves into its next buffer and publishes; the
-// others read it there. Of the buffers of a rank for rounds one is written while older ones are read:
-// a buffer may be written again when all its readers have published a later step that the writer
-// has waited for, and the loops below need no more steps for that (see intra_node.cc).
+// others read it there. Of the buffers of a rank for rounds one is written while older ones are
+// read: a buffer may be written again when all its readers have published a later step that the
+// writer has waited for, and the loops below need no more steps for that (see intra_node.cc).
 #pragma once
 
 #include <cstddef>
