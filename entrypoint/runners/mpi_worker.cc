@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookForStatus{50};
 constexpr std::chrono::milliseconds kLookForSessions{5};
-constexpr std::chrono::seconds kSessionsEnd{2};
+constexpr std::chrono::seconds kSessionsEnd{5};
 constexpr std::chrono::seconds kExchangeMargin{15};
 constexpr std::string_view kMasterFailed = "failed\n";  // before a status, where a key would be
 // The job is about to end or never began; the master's word may still be on its way.
