@@ -108,11 +108,16 @@ class Parts {
   /// Parameters and buffers of this stage, or without `whole` buffers and frozen parameters alone.
   c10::IValue entries(bool whole, const std::vector<at::Tensor>& frozen = {}) const {
     ObjectBuilder object;
+    std::map<std::string, at::Tensor> copies;  // readers know by their memory what is tied
     for (std::size_t number = 0; number < model_.units().size(); ++number) {
       if (!model_.is_here(number)) continue;
       const Unit& unit = model_.units()[number];
       for (const auto& [name, parameter] : unit.parameters) {
-        if (whole) object.set(fmt::format("{}.{}", unit.name, name), alone(parameter));
+        if (whole) {
+          at::Tensor& copy = copies[names_.of(parameter)];
+          if (!copy.defined()) copy = alone(parameter);
+          object.set(fmt::format("{}.{}", unit.name, name), copy);
+        }
         if (whole || parameter.requires_grad()) continue;
         const int own = model_.state()->number_of(parameter);
         object.set(fmt::format("{}.{}", unit.name, name),

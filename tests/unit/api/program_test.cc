@@ -22,6 +22,7 @@
 
 #include "smp_runtime/api/optimizer_fields.h"
 #include "smp_runtime/api/recomputation.h"
+#include "smp_runtime/checkpoint/state/objects.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace smp {
@@ -252,6 +253,26 @@ TEST(Checkpoint, BringsBackModelOptimizerAndContent) {
 
   EXPECT_TRUE(at::equal(resumed[0], straight[0]));
   EXPECT_TRUE(at::equal(resumed[1], straight[1]));
+}
+
+TEST(Checkpoint, HasOneMemoryForATiedParameter) {
+  const testing_support::TemporaryFolder folder;
+  Session session = Session::from_settings("");
+  const at::Tensor shared = a_parameter(4, 4);
+  const auto times = [&](std::string name) -> Unit {
+    return {.name = std::move(name),
+            .forward = [shared](const at::Tensor& x) { return x.matmul(shared); },
+            .parameters = {{"weight", shared}}};
+  };
+  DistributedModel model(session, std::vector<Unit>{times("first"), times("second")});
+
+  save_checkpoint(session, folder.path(), model, {.tag = "one"});
+
+  const auto saved =
+      checkpoint::read_object(folder.path() / "one_partial/model_0_0.pt").toGenericDict();
+  const at::Tensor first = saved.at("first.weight").toTensor();
+  EXPECT_TRUE(at::equal(first, shared));
+  EXPECT_TRUE(first.is_alias_of(saved.at("second.weight").toTensor()));
 }
 
 TEST(Checkpoint, RefusesTagsFoldersAndModelsThatDoNotFit) {
