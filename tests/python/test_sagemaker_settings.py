@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import smdistributed.sagemaker as tsm
+import torch
 import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 from smdistributed.sagemaker.logger import get_logger
+from smdistributed.sagemaker.tensor_parallel.replacement import split
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 ESTIMATOR = "SM_HP_MP_PARAMETERS"
 
@@ -139,6 +144,54 @@ def test_values_that_the_state_cannot_have_are_named() -> None:
         tsm.state.random_seed = -1
 
     assert tsm.state.random_seed == 12345
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "hybrid_shard_degre",
+            'unknown key "hybrid_shard_degre"; did you mean hybrid_shard_degree?',
+        ),
+        ("pipeline_parallel_degree", "this is SMP v1"),
+    ],
+)
+def test_names_that_the_state_does_not_have_are_not_written(name: str, words: str) -> None:
+    with pytest.raises(SMPConfigError, match=rf"torch\.sagemaker\.state: .*{re.escape(words)}"):
+        setattr(tsm.state, name, 2)
+
+    assert not hasattr(tsm.state, name)
+
+
+def wrapped() -> FullyShardedDataParallel:
+    return FullyShardedDataParallel(nn.Linear(1, 1), device_id=torch.device("cpu"))
+
+
+def test_settings_that_would_come_too_late_for_fsdp_are_named(
+    one_rank: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ESTIMATOR, '{"activation_loading_horizon": 3}')
+
+    with pytest.raises(SMPNotInitializedError, match="activation_loading_horizon=3 would have no"):
+        wrapped()
+
+
+def test_init_comes_before_fsdp(one_rank: None) -> None:
+    model = wrapped()
+
+    with pytest.raises(SMPConfigError, match="call init before"):
+        tsm.init({"hybrid_shard_degree": 1})
+    assert not tsm.is_initialized()
+    del model
+    tsm.init()
+
+
+def test_transform_comes_between_init_and_fsdp(one_rank: None) -> None:
+    with pytest.raises(SMPNotInitializedError, match="call init first"):
+        tsm.transform(nn.Linear(1, 1))
+    tsm.init()
+    with pytest.raises(SMPConfigError, match="call transform before it"):
+        split(wrapped(), from_rank0=False)
 
 
 def test_what_wins_over_other_settings_is_told_once(

@@ -126,6 +126,7 @@ def script(config: dict[str, Any], folder: str) -> Iterator[None]:
     if smp.is_initialized():  # by the pool, for its own jobs
         smp.barrier()  # no rank leaves while another one still connects
         smp.shutdown()
+    tsm.state.reset()  # of a script that has failed
     store = f"file://{folder}/store{next(_scripts)}of{size}"
     dist.init_process_group("gloo", store, rank=rank, world_size=size)
     try:

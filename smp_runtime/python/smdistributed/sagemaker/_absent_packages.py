@@ -23,7 +23,8 @@ class CheckpointingException(Exception):  # as Megatron names it
 def _absent(name: str) -> type:
     def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise NotImplementedError(
-            f"{name} is used, and its package is not installed: 8-bit floats are not offered"
+            f"{name} is used, and its package is not installed: 8-bit floats are not offered; "
+            "leave them off, which is --fp8 0 of published scripts"
         )
 
     return type(name.rpartition(".")[2], (), {"__new__": refuse, "__doc__": f"{name}, absent."})

@@ -29,7 +29,8 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
 
     Raises:
         SMPConfigError: a key or value that is not known, degrees that do not fit each other or the
-            number of ranks, expert or context parallelism, or a second call with other settings.
+            number of ranks, expert or context parallelism, a second call with other settings, or a
+            model that FSDP has wrapped before.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,6 +55,7 @@ def init(config: Mapping[str, Any] | str | os.PathLike[str] | None = None) -> No
             "torch.sagemaker.init() comes before torch.distributed.init_process_group(); call it "
             "after"
         )
+    state.refuse_early()
     _runtime.validate_v2_world(merged, dist.get_world_size())
     if dist.get_rank() == 0:
         for warning in merged.warnings:

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import weakref
 from typing import Any, cast
 
 import torch.distributed as dist
+from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch.exceptions import SMPConfigError
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 from smdistributed.sagemaker import _session
 from smdistributed.sagemaker._ranker import Ranker
 from smdistributed.sagemaker._settings import NOTHING, STATE, Origin, of_estimator, of_state
@@ -57,27 +60,68 @@ class State:
     expert_parallel_degree = _Setting()
     random_seed = _Setting()
 
+    compares_batches: bool
+    """Whether the first batches of the ranks of a tensor-parallel group are compared."""
+    written: dict[str, int | bool]
+    native_shard_degree: int | None
+    """Ranks over which the script's own strategy shards, where no key says it; seen when FSDP wraps
+    the model."""
+    shard_process_group: dist.ProcessGroup | None
+    replica_process_group: dist.ProcessGroup | None
+    rep_rank_process_group: dist.ProcessGroup | None
+    tp_process_group: dist.ProcessGroup | None
+    cp_process_group: dist.ProcessGroup | None
+    world_process_group: dist.ProcessGroup | None
+    _config: _runtime.V2Config | None
+    _rng_state_tracker: RngStateTracker | None
+    _early_models: weakref.WeakSet[nn.Module]
+
     def __init__(self) -> None:
         self.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in State.__annotations__ and not hasattr(State, name):
+            self.merged(written={name: value})  # raises, with the nearest key
+        super().__setattr__(name, value)
 
     def reset(self) -> None:
         """Forgets settings and groups, as before ``init``; the groups themselves are not ended, but
         what split models communicate by is: they are of no use any more."""
         _session.end()
         self.compares_batches = True
-        """Whether the first batches of the ranks of a tensor-parallel group are compared."""
-        self._rng_state_tracker: RngStateTracker | None = None
-        self.written: dict[str, int | bool] = {}
-        self._config: _runtime.V2Config | None = None
-        self.native_shard_degree: int | None = None
-        """Ranks over which the script's own strategy shards, where no key says it; seen when FSDP
-        wraps the model."""
-        self.shard_process_group: dist.ProcessGroup | None = None
-        self.replica_process_group: dist.ProcessGroup | None = None
-        self.rep_rank_process_group: dist.ProcessGroup | None = None
-        self.tp_process_group: dist.ProcessGroup | None = None
-        self.cp_process_group: dist.ProcessGroup | None = None
-        self.world_process_group: dist.ProcessGroup | None = None
+        self._rng_state_tracker = None
+        self._early_models = weakref.WeakSet()
+        self.written = {}
+        self._config = None
+        self.native_shard_degree = None
+        self.shard_process_group = None
+        self.replica_process_group = None
+        self.rep_rank_process_group = None
+        self.tp_process_group = None
+        self.cp_process_group = None
+        self.world_process_group = None
+
+    def note_early(self, model: nn.Module) -> None:
+        """Takes a model that FSDP wraps before ``init``. Raises SMPNotInitializedError where there
+        are settings, which would not reach it."""
+        values = self.settings
+        defaults = json.loads(_runtime.make_v2_config([]).as_json())
+        if asked := [f"{name}={values[name]}" for name in values if values[name] != defaults[name]]:
+            raise SMPNotInitializedError(
+                "FullyShardedDataParallel was called before torch.sagemaker.init(), so that "
+                f"{', '.join(asked)} would have no effect; call init first"
+            )
+        self._early_models.add(model)
+
+    def refuse_early(self) -> None:
+        """Raises SMPConfigError where FSDP has wrapped a model, which is still there."""
+        if self._early_models:
+            gc.collect()  # models are in circles
+        if self._early_models:
+            raise SMPConfigError(
+                "torch.sagemaker.init() comes after FullyShardedDataParallel(...), which has "
+                "wrapped a model without the settings and groups of init; call init before"
+            )
 
     @property
     def config(self) -> _runtime.V2Config:

@@ -38,6 +38,7 @@ def transform(
 
     Raises:
         SMPNotInitializedError: before ``init``.
+        SMPConfigError: a model that FSDP has wrapped.
         SMPUnsupportedError: a model that cannot be split.
         SMPValidationError: ranks of a group gave different models, or values on some alone.
         NotImplementedError: experts (``config``).
@@ -48,7 +49,7 @@ def transform(
     """
     if not state.is_initialized:
         raise SMPNotInitializedError(
-            "torch.sagemaker.transform was called before torch.sagemaker.init()"
+            "torch.sagemaker.transform was called before torch.sagemaker.init(); call init first"
         )
     if config is not None:
         raise NotImplementedError(

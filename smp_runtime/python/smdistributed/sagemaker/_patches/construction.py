@@ -65,6 +65,8 @@ def _patched(
                 "FullyShardedDataParallel got a device_mesh, and hybrid_shard_degree is "
                 f"{state.hybrid_shard_degree}: leave the mesh out, or set the key to 0"
             )
+    elif not _making:
+        state.note_early(self)
     before = list(module.parameters()) if state.is_initialized and not _making else []
     _making.append(self)
     try:

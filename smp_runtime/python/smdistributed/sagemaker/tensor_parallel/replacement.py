@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._annotations.model_creation import default_type
@@ -25,7 +26,11 @@ from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
     predefined_registration,
     take_place,
 )
-from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPConfigError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.nn.huggingface.causal_models import (
     GPTNEOX_MODELS,
     LLAMA_MODELS,
@@ -71,6 +76,11 @@ def split(model: nn.Module, from_rank0: bool) -> TransformerLMHead:
 
 
 def _registration(model: nn.Module) -> Registration:
+    if isinstance(model, FullyShardedDataParallel):
+        raise SMPConfigError(
+            "torch.sagemaker.transform got a model that FullyShardedDataParallel has wrapped; call "
+            "transform before it, with the model itself"
+        )
     known = predefined_registration(model)
     if known is None or MODELS.get(type(model).__name__) is not known:
         kind = type(model)
