@@ -161,7 +161,7 @@ def test_safetensors_of_each_form_have_the_values_of_the_job(form: Path, tmp_pat
     held = mapped_tensors(tmp_path / "to/model.safetensors")
     assert truth.keys() - held.keys() <= TIED.keys()
     for name, value in held.items():
-        # Files of C++ do not say that a parameter has another name: its 16 bits are there by that.
+        # Files of C++ did not say that a parameter has another name: its 16 bits are there by that.
         wanted = torch.tensor(truth[name]).to(value.dtype) if name in TIED else truth[name]
         assert numbers(value) == numbers(wanted), name
     assert "without config.json, which from_pretrained needs: give it by --config" in told
