@@ -9,30 +9,20 @@ Prints the seconds of each by name, of every round.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed.checkpoint as dcp
+from save_clock import Clock
 from torch import nn
 
 WIDTH, LAYERS = 4096, 10
-SECONDS: dict[str, list[float]] = {}
-
-
-@contextmanager
-def timed(name: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    yield
-    SECONDS.setdefault(name, []).append(time.perf_counter() - begin)
+CLOCK = Clock()
 
 
 @smp.step
@@ -61,31 +51,20 @@ class Job:
         inner = self.optimizer.optimizer.state.values()
         return [*self.model.parameters(), *(value for one in inner for value in one.values())]
 
-    def steps_beside(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Times steps that end before ``is_done``, and the first one in any case."""
-        times = []
-        while True:
-            begin = time.perf_counter()
-            self.step()
-            if times and is_done():
-                break
-            times.append(time.perf_counter() - begin)
-        SECONDS.setdefault(name, []).extend(times)
-
 
 def write_plainly(folder: Path, size: int) -> None:
     """dd with fsync."""
     mebibytes = size >> 20
     command = ["dd", "if=/dev/zero", f"of={folder / 'plain'}", "bs=1M", f"count={mebibytes}",
                "conv=fsync", "status=none"]  # fmt: skip
-    with timed("dd"):
+    with CLOCK.timed("dd"):
         subprocess.run(command, check=True)
     (folder / "plain").unlink()
 
 
 def read_plainly(checkpoint: Path) -> None:
     """dd, past the system's cache, where neither save has left anything."""
-    with timed("dd reading"):
+    with CLOCK.timed("dd reading"):
         for file in checkpoint.glob("*.pt"):
             command = ["dd", f"if={file}", "of=/dev/null", "bs=8M", "iflag=direct", "status=none"]
             subprocess.run(command, check=True)
@@ -93,29 +72,29 @@ def read_plainly(checkpoint: Path) -> None:
 
 def run(job: Job, number: int, size: int) -> None:
     write_plainly(job.folder, size)
-    with timed("copy"):
+    with CLOCK.timed("copy"):
         copies = [tensor.clone() for tensor in job.state()]
     del copies
     for _ in range(3):
-        with timed("step alone"):
+        with CLOCK.timed("step alone"):
             job.step()
 
     ours = job.folder / "ours"
-    with timed("stall"):
+    with CLOCK.timed("stall"):
         smp.save_checkpoint(str(ours), f"later{number}", blocking=False)
-    job.steps_beside("step beside ours", (ours / f"later{number}_partial").is_dir)
+    CLOCK.steps_beside("step beside ours", job.step, (ours / f"later{number}_partial").is_dir)
     smp.wait_for_saves()
-    with timed("save"):
+    with CLOCK.timed("save"):
         smp.save_checkpoint(str(ours), f"now{number}")
     read_plainly(ours / f"now{number}_partial")
-    with timed("load"):
+    with CLOCK.timed("load"):
         smp.resume_from_checkpoint(str(ours))
 
     theirs = job.folder / "theirs"
     content = {"model": job.model.state_dict(), "optimizer": job.optimizer.optimizer.state_dict()}
-    with timed("DCP stall"):
+    with CLOCK.timed("DCP stall"):
         future = dcp.async_save(content, checkpoint_id=theirs)
-    job.steps_beside("step beside DCP", future.done)
+    CLOCK.steps_beside("step beside DCP", job.step, future.done)
     future.result()
     for folder in (ours, theirs):
         shutil.rmtree(folder)
@@ -128,7 +107,7 @@ def main() -> None:
     size = sum(tensor.nbytes for tensor in job.state())
     for number in range(int(sys.argv[2])):
         run(job, number, size)
-    print("RESULT " + json.dumps({"bytes": size, "seconds": SECONDS}), flush=True)
+    CLOCK.print_result(size)
 
 
 main()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from sent_bytes import SentBytes
 from smdistributed.modelparallel.torch._slices import parameter_slices
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -23,7 +24,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 BATCH, SEQUENCE, HEADS, HIDDEN, LAYERS = 4, 128, 8, 512, 4
 SIZES = {"num_attention_heads": HEADS, "attention_head_size": HIDDEN // HEADS,
@@ -60,23 +60,6 @@ class Block(nn.Module):
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
         return x + self.dense2(functional.gelu(self.dense1(self.norm2(x))))
-
-
-class SentBytes(TorchDispatchMode):
-    """Bytes a rank sends for functional collectives, by ring arithmetic."""
-
-    def __init__(self, ranks: int) -> None:
-        super().__init__()
-        self.ranks, self.total = ranks, 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.name()
-        if "_c10d_functional" in name and "wait_tensor" not in name:
-            factor = {"all_reduce": 2 / self.ranks, "reduce_scatter": 1 / self.ranks,
-                      "all_gather": 1, "all_to_all": 1 / self.ranks}  # fmt: skip
-            share = next((factor[kind] for kind in factor if kind in name), 0)  # wrappers: none
-            self.total += int(args[0].nbytes * share * (self.ranks - 1)) if share else 0
-        return func(*args, **(kwargs or {}))
 
 
 def peers_layer(ranks: int) -> nn.Module:
