@@ -18,6 +18,9 @@ struct Candidate {
   int recomputation = 0;
   /// The settings as a user writes them: what differs from the defaults.
   topology::Settings settings;
+
+  /// True if modules compute in 16 bits, with masters in 32, whatever the script made them in.
+  [[nodiscard]] bool is_narrow() const { return config.fp16 || config.bf16; }
 };
 
 struct SearchSpace {

@@ -7,8 +7,8 @@
 namespace smp::planner {
 namespace {
 
-bool computes_in_16_bits(const ModelProfile& model, const topology::ParallelConfig& config) {
-  return config.fp16 || config.bf16 || model.element_bytes == 2;
+bool computes_in_16_bits(const ModelProfile& model, const Candidate& candidate) {
+  return candidate.is_narrow() || model.element_bytes == 2;
 }
 
 std::int64_t whole(double amount) { return static_cast<std::int64_t>(std::ceil(amount)); }
@@ -21,7 +21,7 @@ class Pricing {
         bytes_(activation_share(model, candidate)),
         tensor_ranks_(static_cast<double>(candidate.config.tensor_parallel_degree)),
         split_(split_share(candidate)),
-        flops_(computes_in_16_bits(model, candidate.config) && device_.flops_16 > 0
+        flops_(computes_in_16_bits(model, candidate) && device_.flops_16 > 0
                    ? device_.flops_16
                    : device_.flops_32) {}
 
@@ -91,7 +91,7 @@ double trained_bytes(const ModelProfile& model, const Candidate& candidate,
 }  // namespace
 
 double activation_share(const ModelProfile& model, const Candidate& candidate) {
-  const bool narrows = model.element_bytes == 4 && (candidate.config.fp16 || candidate.config.bf16);
+  const bool narrows = model.element_bytes == 4 && candidate.is_narrow();
   return narrows ? 0.5 : 1;
 }
 

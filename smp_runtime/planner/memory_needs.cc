@@ -31,7 +31,7 @@ class ElementRule {
         machines.ranks() / (config_.pipeline_parallel_degree * config_.tensor_parallel_degree);
     sharing_ = static_cast<double>(
         config_.shard_optimizer_state ? replicas : config_.sharded_data_parallel_degree);
-    is_narrow_ = config_.fp16 || config_.bf16;
+    is_narrow_ = candidate.is_narrow();
     on_demand_ = config_.sharded_data_parallel_degree > 1;
   }
 
@@ -104,7 +104,7 @@ MemoryNeeds state_needs(const ModelProfile& model, const Machines& machines,
   }
   if (config.sharded_data_parallel_degree > 1) {
     const double live = std::min(on_demand, static_cast<double>(config.sdp_max_live_parameters));
-    needs.gathered += live * (config.fp16 || config.bf16 ? 2 : kMasterBytes);
+    needs.gathered += live * (candidate.is_narrow() ? 2 : kMasterBytes);
   }
   if (machines.ranks() > config.pipeline_parallel_degree) {
     needs.buffers = std::min(needs.gradients, kBuckets * kBucketBytes);

@@ -12,6 +12,14 @@
 #include "smp_runtime/planner/search.h"
 
 namespace smp::planner {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Device, name, is_gpu, memory_bytes, flops_32, flops_16,
+                                   has_bfloat16, bytes_per_second, host_bytes_per_second,
+                                   operation_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, bytes_per_second, latency_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machines, hosts, ranks_a_host, processors, device, inside,
+                                   between, source, is_measured)
+
 namespace {
 
 using nlohmann::json;
@@ -79,56 +87,6 @@ ModelProfile profile_of(const json& from) {
     model.recomputations.push_back(recomputation_of(one));
   }
   return model;
-}
-
-Link link_of(const json& from) {
-  return {.bytes_per_second = from.at("bytes_per_second"),
-          .latency_seconds = from.at("latency_seconds")};
-}
-
-ordered_json link_json(const Link& link) {
-  return {{"bytes_per_second", link.bytes_per_second}, {"latency_seconds", link.latency_seconds}};
-}
-
-Machines machines_from(const json& from) {
-  const json& device = from.at("device");
-  return {.hosts = from.at("hosts"),
-          .ranks_a_host = from.at("ranks_a_host"),
-          .processors = from.at("processors"),
-          .device = {.name = device.at("name"),
-                     .is_gpu = device.at("is_gpu"),
-                     .memory_bytes = device.at("memory_bytes"),
-                     .flops_32 = device.at("flops_32"),
-                     .flops_16 = device.at("flops_16"),
-                     .has_bfloat16 = device.at("has_bfloat16"),
-                     .bytes_per_second = device.at("bytes_per_second"),
-                     .host_bytes_per_second = device.at("host_bytes_per_second"),
-                     .operation_seconds = device.at("operation_seconds")},
-          .inside = link_of(from.at("inside")),
-          .between = link_of(from.at("between")),
-          .source = from.at("source"),
-          .is_measured = from.at("is_measured")};
-}
-
-ordered_json machines_json(const Machines& machines) {
-  const Device& device = machines.device;
-  return {{"hosts", machines.hosts},
-          {"ranks_a_host", machines.ranks_a_host},
-          {"processors", machines.processors},
-          {"device",
-           {{"name", device.name},
-            {"is_gpu", device.is_gpu},
-            {"memory_bytes", device.memory_bytes},
-            {"flops_32", device.flops_32},
-            {"flops_16", device.flops_16},
-            {"has_bfloat16", device.has_bfloat16},
-            {"bytes_per_second", device.bytes_per_second},
-            {"host_bytes_per_second", device.host_bytes_per_second},
-            {"operation_seconds", device.operation_seconds}}},
-          {"inside", link_json(machines.inside)},
-          {"between", link_json(machines.between)},
-          {"source", machines.source},
-          {"is_measured", machines.is_measured}};
 }
 
 topology::Settings settings_of(const json& from, std::string where) {
@@ -216,10 +174,10 @@ ordered_json explained(const ModelProfile& model, const Machines& machines, cons
 
 ordered_json answered(const json& question) {
   const ModelProfile model = profile_of(question.at("profile"));
-  const Machines machines = machines_from(question.at("machines"));
+  const Machines machines = question.at("machines");
   check_profile(model);
   check_machines(machines);
-  ordered_json result{{"format", kFormat}, {"machines", machines_json(machines)}};
+  ordered_json result{{"format", kFormat}, {"machines", json(machines)}};
   if (question.contains("explain")) {
     result["explained"] = explained(model, machines, question);
     return result;
@@ -245,7 +203,7 @@ std::string answer(std::string_view question) {
 std::string machines_document(std::string_view type, int hosts) {
   const Machines machines = machines_of(type, hosts);
   check_machines(machines);
-  return machines_json(machines).dump();
+  return json(machines).dump();
 }
 
 }  // namespace smp::planner

@@ -179,7 +179,7 @@ class StepPrediction {
   }
 
   [[nodiscard]] double computing_bytes() const {
-    return config_.fp16 || config_.bf16 ? 2 : kElementBytes;
+    return candidate_.is_narrow() ? 2 : kElementBytes;
   }
 
   /// True if processors have time for an exchange while ranks compute.
@@ -199,7 +199,7 @@ class StepPrediction {
     const Spread replicas = spread_of(mesh_, Group::kRdp, machines_);
     const Spread all = spread_of(mesh_, Group::kDp, machines_);
     if (all.ranks < 2) return;
-    const bool by_store = config_.shard_optimizer_state || config_.fp16 || config_.bf16;
+    const bool by_store = config_.shard_optimizer_state || candidate_.is_narrow();
     const bool by_hosts = by_store || config_.ddp_dist_backend == "smddp";
     const double bytes = stage_.all() * kElementBytes;
     const double reduce =
