@@ -21,9 +21,8 @@ class Pricing {
         bytes_(activation_share(model, candidate)),
         tensor_ranks_(static_cast<double>(candidate.config.tensor_parallel_degree)),
         split_(split_share(candidate)),
-        flops_(computes_in_16_bits(model, candidate) && device_.flops_16 > 0
-                   ? device_.flops_16
-                   : device_.flops_32) {}
+        flops_(computes_in_16_bits(model, candidate) && device_.flops_16 > 0 ? device_.flops_16
+                                                                             : device_.flops_32) {}
 
   /// Forward of one microbatch [s], by the roofline of each operation.
   [[nodiscard]] double forward_seconds(const ProfiledModule& profiled) const {

@@ -27,11 +27,11 @@ double slowdown(const Machines& machines) {
   return std::max(1.0, static_cast<double>(machines.ranks_a_host) / machines.processors);
 }
 
-double inside_seconds(const Machines& machines, int ranks, double bytes) {
+double inside_seconds(const Machines& machines, int ranks, double bytes, double exchanges) {
   if (ranks < 2) return 0;
   const double share = static_cast<double>(ranks - 1) / ranks;
   return share * bytes / machines.inside.bytes_per_second * slowdown(machines) +
-         (ranks - 1) * machines.inside.latency_seconds;
+         exchanges * (ranks - 1) * machines.inside.latency_seconds;
 }
 
 partition::LinkCost link_cost(const Link& link, int sharing) {
@@ -51,15 +51,18 @@ Spread shard_spread_of(const topology::Mesh& mesh, int degree, const Machines& m
   return spread_over(std::span(ranks).first(static_cast<std::size_t>(degree)), machines);
 }
 
-double gather_seconds(const Machines& machines, const Spread& spread, double bytes, bool by_hosts) {
+double gather_seconds(const Machines& machines, const Spread& spread, double bytes, bool by_hosts,
+                      double exchanges) {
   if (spread.ranks < 2) return 0;
-  if (spread.hosts < 2) return inside_seconds(machines, spread.ranks, bytes);
+  if (spread.hosts < 2) {
+    return inside_seconds(machines, spread.ranks, bytes, exchanges);
+  }
   const int ring = by_hosts ? spread.hosts : spread.ranks;
   const double crossing =
       bytes * (ring - 1) / ring * spread.groups_a_host / machines.between.bytes_per_second +
-      (ring - 1) * machines.between.latency_seconds;
+      exchanges * (ring - 1) * machines.between.latency_seconds;
   // Inside of the host goes what came, too; beside it, but for the last piece.
-  return std::max(crossing, inside_seconds(machines, spread.ranks_a_host(), bytes));
+  return std::max(crossing, inside_seconds(machines, spread.ranks_a_host(), bytes, exchanges));
 }
 
 double all_reduce_seconds(const Machines& machines, const Spread& spread, double bytes,

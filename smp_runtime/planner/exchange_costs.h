@@ -27,8 +27,10 @@ Spread shard_spread_of(const topology::Mesh& mesh, int degree, const Machines& m
 
 /// Seconds in which each rank of the group has all of `bytes`, of which each had an equal part; and
 /// likewise of their sum over ranks each rank its part. By hosts first where `by_hosts`: then each
-/// byte crosses between hosts once; else in one ring of all ranks.
-double gather_seconds(const Machines& machines, const Spread& spread, double bytes, bool by_hosts);
+/// byte crosses between hosts once; else in one ring of all ranks. The bytes go in `exchanges` of
+/// them, one after the other, each of which has the latencies of all its steps.
+double gather_seconds(const Machines& machines, const Spread& spread, double bytes, bool by_hosts,
+                      double exchanges = 1);
 
 /// Sums over ranks of `bytes`, on each of them: a reduction in parts, and a gather.
 double all_reduce_seconds(const Machines& machines, const Spread& spread, double bytes,

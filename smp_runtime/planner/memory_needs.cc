@@ -21,6 +21,7 @@ struct ElementNeeds {
   double gathered = 0;
   double gradient = 0;
   double optimizer = 0;
+  double within_step = 0;  ///< gradients until they are with their owners
 };
 
 class ElementRule {
@@ -54,9 +55,11 @@ class ElementRule {
       const double moment = parameter.trains ? moments_ * own : 0;
       return {.parameter = own, .gradient = own * gradient, .optimizer = moment};
     }
-    return {.parameter = computing + (is_narrow_ ? kMasterBytes / sharing_ : 0),
-            .gradient = computing * gradient + kMasterBytes * gradient / sharing_,
-            .optimizer = state / sharing_};
+    // Parameters stay whole, and masters lie in an arena beside them, in 32 bits, too.
+    return {.parameter = computing + kMasterBytes / sharing_,
+            .gradient = kMasterBytes * gradient / sharing_,
+            .optimizer = state / sharing_,
+            .within_step = computing * gradient};
   }
 
  private:
@@ -91,6 +94,7 @@ MemoryNeeds state_needs(const ModelProfile& model, const Machines& machines,
   const topology::ParallelConfig& config = candidate.config;
   MemoryNeeds needs;
   double on_demand = 0;  // elements
+  double within_step = 0;
   for (std::size_t number = 0; number < model.parameters.size(); ++number) {
     if (stage_of[number] != stage) continue;
     const ProfiledParameter& parameter = model.parameters[number];
@@ -100,6 +104,7 @@ MemoryNeeds state_needs(const ModelProfile& model, const Machines& machines,
     needs.gathered += elements * each.gathered;
     needs.gradients += elements * each.gradient;
     needs.optimizer += elements * each.optimizer;
+    within_step += elements * each.within_step;
     if (each.gathered == 0) on_demand += elements;
   }
   if (config.sharded_data_parallel_degree > 1) {
@@ -107,8 +112,9 @@ MemoryNeeds state_needs(const ModelProfile& model, const Machines& machines,
     needs.gathered += live * (candidate.is_narrow() ? 2 : kMasterBytes);
   }
   if (machines.ranks() > config.pipeline_parallel_degree) {
-    needs.buffers = std::min(needs.gradients, kBuckets * kBucketBytes);
+    needs.buffers = std::min(needs.gradients + within_step, kBuckets * kBucketBytes);
   }
+  needs.buffers += within_step;
   return needs;
 }
 

@@ -20,7 +20,9 @@ struct MemoryNeeds {
   double gradients = 0;
   double optimizer = 0;
   double activations = 0;
-  double buffers = 0;  ///< of exchanges
+  /// Of exchanges, and gradients that wait for them: what comes and goes within a step, of which
+  /// smp.memory_summary tells nothing.
+  double buffers = 0;
 
   [[nodiscard]] double state() const { return parameters + gradients + optimizer; }
   [[nodiscard]] double total() const { return state() + gathered + activations + buffers; }

@@ -19,8 +19,9 @@ using topology::Group;
 
 constexpr double kFirstBucketShare = 0.1;  // of an exchange that nothing can hide: its begin
 constexpr double kElementBytes = 4;
-/// Of a rank's interpreter and threads, for a message that it takes up, forward or backward.
-constexpr std::int64_t kCallNanoseconds = 300'000;
+/// Operations that take the interpreter and its threads as long as a message that a rank takes up,
+/// forward or backward.
+constexpr double kCallOperations = 20;
 constexpr double kRounding = 1 + 1e-9;  // of sums of the same times in another order
 /// Passes over gradients, masters and moments: torch's optimizers run an operation after the other.
 constexpr double kUpdatePasses = 2;
@@ -104,9 +105,10 @@ class StepPrediction {
   /// Of a step, where each stage's work takes `longer` than the tree has it.
   double pipeline_seconds(double longer) {
     partition::CallProgram program = partition::make_call_program(costs_.tree, stage_of_);
+    const double call_ns = kCallOperations * machines_.device.operation_seconds * 1e9;
     for (partition::Run& run : program.runs) {
       run.work_ns = static_cast<std::int64_t>(static_cast<double>(run.work_ns) * longer) +
-                    run.messages * kCallNanoseconds;
+                    static_cast<std::int64_t>(static_cast<double>(run.messages) * call_ns);
       run.recompute_ns = static_cast<std::int64_t>(static_cast<double>(run.recompute_ns) * longer);
     }
     const partition::StepModel step =
@@ -148,6 +150,7 @@ class StepPrediction {
     double whole = 0;
     double on_demand = 0;  ///< gathered for use
     double count = 0;      ///< parameters
+    double units = 0;      ///< of which each is gathered by itself
 
     [[nodiscard]] double all() const { return split + whole; }
   };
@@ -175,7 +178,24 @@ class StepPrediction {
         ++stages[stage].count;
       }
     }
-    return *std::ranges::max_element(stages, {}, [](const Elements& e) { return e.all(); });
+    Elements fullest =
+        *std::ranges::max_element(stages, {}, [](const Elements& e) { return e.all(); });
+    fullest.units = units_of(fullest);
+    return fullest;
+  }
+
+  /// A unit is a block of the model, which the blocks' way of recomputing has as a region; what is
+  /// in no block is about one more. Without blocks each parameter is taken for one.
+  [[nodiscard]] double units_of(const Elements& stage) const {
+    const auto blocks = std::ranges::find(model_.recomputations, "blocks", &Recomputation::name);
+    if (blocks == model_.recomputations.end()) return stage.count;
+    double regions = 1;
+    for (std::size_t number = 0; number < model_.modules.size(); ++number) {
+      const int parent = model_.modules[number].parent;
+      const bool is_inner = parent >= 0 && blocks->recomputed[static_cast<std::size_t>(parent)];
+      if (blocks->recomputed[number] && !is_inner) ++regions;
+    }
+    return std::min(regions, stage.count);
   }
 
   [[nodiscard]] double computing_bytes() const {
@@ -220,11 +240,12 @@ class StepPrediction {
     const Spread shards = shard_spread_of(mesh_, degree, machines_);
     const bool by_hosts = config_.sdp_hierarchical_allgather;
     const double persistent = stage_.all() - stage_.on_demand;
-    const double gather =
-        gather_seconds(machines_, shards, stage_.on_demand * computing_bytes(), by_hosts);
+    const double gather = gather_seconds(machines_, shards, stage_.on_demand * computing_bytes(),
+                                         by_hosts, stage_.units);
     const double published =
         gather_seconds(machines_, shards, persistent * computing_bytes(), by_hosts);
-    const double reduce = gather_seconds(machines_, shards, stage_.all() * kElementBytes, by_hosts);
+    const double reduce =
+        gather_seconds(machines_, shards, stage_.all() * kElementBytes, by_hosts, stage_.units);
     // In the forward and in the backward, whose turn finds the last units still there.
     const double gathers = 2 * microbatches_ * gather;
     const double reductions = microbatches_ * reduce;
@@ -238,7 +259,7 @@ class StepPrediction {
       replicas = all_reduce_seconds(machines_, spread, stage_.all() * kElementBytes / degree, true);
     }
     const bool hidden = hides(shards);
-    // Each is started and waited for by itself: two gathers and a reduction.
+    // Each parameter's gradient is handled by itself, and each unit's gathers.
     const double started = 3 * microbatches_ * stage_.count * machines_.device.operation_seconds;
     times.gathering = exposed(gathers, work_ / 2, hidden) + published + started;
     times.reducing =
