@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "entrypoint/job/failure/cause.h"
 #include "entrypoint/report/job_record.h"
@@ -53,8 +54,11 @@ JobRecorder::JobRecorder(const JobConfig& job, const JobOutline& outline, Output
       began_(std::filesystem::file_time_type::clock::now()),
       folder_(records_folder(outline.environment)) {
   if (!job.options.report) return;
+  report::HostRecord host{.name = job.current_host(),
+                          .instance_type = job.files.resources.current_instance_type,
+                          .processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))};
   sampler_ = processes.start(
-      HelperProcess{.name = "sample host", .work = [folder = folder_, host = job.current_host()] {
+      HelperProcess{.name = "sample host", .work = [folder = folder_, host = std::move(host)] {
                       report::sample_host_for_ever(folder, host);
                       return std::string();
                     }});
@@ -83,6 +87,8 @@ void JobRecorder::write_report(const JobStatus& status) {
       std::filesystem::is_regular_file(metrics)) {
     request.folders.emplace_back(metrics);
   }
+  const auto suggestion = job_.layout.input_config() / report::kSuggestionFile;
+  if (std::filesystem::is_regular_file(suggestion)) request.folders.push_back(suggestion);
   try {
     const std::string verdict = report::write_report(request);
     if (status.exit_code == 0 && !verdict.empty()) SMP_LOG(info, "{}", verdict);

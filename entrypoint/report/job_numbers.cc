@@ -2,6 +2,7 @@
 #include "entrypoint/report/job_numbers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -66,7 +67,8 @@ RankNumbers numbers_of_rank(const RankRecord& record) {
                       .data = of(Activity::kData),
                       .compute_ms = milliseconds_a_step(line.computed(), line.steps),
                       .step_ms = milliseconds_a_step(line.total, line.steps),
-                      .bytes = line.steps == 0 ? 0 : line.bytes / line.steps};
+                      .bytes = line.steps == 0 ? 0 : line.bytes / line.steps,
+                      .samples = line.steps == 0 ? 0 : line.samples / line.steps};
   numbers.other =
       std::max(0.0, 1 - numbers.computed - numbers.waited - numbers.gathered - numbers.reduced -
                         numbers.exchanged - numbers.optimizer - numbers.data);
@@ -90,6 +92,7 @@ std::optional<StepFigures> predicted_step(const JobRecord& job) {
 }
 
 StepFigures measured_step(const JobRecord& job) {
+  constexpr std::array kKinds{"parameters", "persistent", "gradients", "optimizer", "activations"};
   StepFigures figures;
   double ranks = 0;
   for (const RankRecord& record : job.ranks) {
@@ -98,16 +101,7 @@ StepFigures measured_step(const JobRecord& job) {
       figures.step_ms = milliseconds_a_step(record.later.inside, record.later.steps);
     }
     figures.use += share(record.later.computed(), record.later.inside);
-    std::int64_t bytes = 0;
-    for (const char* kind : {"parameters", "persistent", "gradients", "optimizer", "activations"}) {
-      std::int64_t most = 0;
-      for (const Memory& reading : record.memory) {
-        const auto found = reading.kinds.find(kind);
-        if (found != reading.kinds.end()) most = std::max(most, found->second);
-      }
-      bytes += most;
-    }
-    figures.bytes = std::max(figures.bytes, bytes);
+    figures.bytes = std::max(figures.bytes, most_bytes(record, kKinds));
   }
   figures.use /= std::max(1.0, ranks);
   return figures;
@@ -139,6 +133,19 @@ double JobNumbers::mean(double RankNumbers::*what) const {
   double sum = 0;
   for (const RankNumbers& rank : ranks) sum += rank.*what;
   return sum / static_cast<double>(ranks.size());
+}
+
+std::int64_t most_bytes(const RankRecord& record, std::span<const char* const> kinds) {
+  std::int64_t bytes = 0;
+  for (const char* kind : kinds) {
+    std::int64_t most = 0;
+    for (const Memory& reading : record.memory) {
+      const auto found = reading.kinds.find(kind);
+      if (found != reading.kinds.end()) most = std::max(most, found->second);
+    }
+    bytes += most;
+  }
+  return bytes;
 }
 
 JobNumbers numbers_of(const JobRecord& job) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,12 @@ struct RankNumbers {
   double reduced = 0;    ///< waiting for sums of gradients
   double exchanged = 0;  ///< waiting for tensor parallelism
   double optimizer = 0;
-  double data = 0;         ///< outside of steps and optimizers
-  double other = 0;        ///< within a step, and nothing of the above
-  double compute_ms = 0;   ///< a step
-  double step_ms = 0;      ///< from begin to begin
-  std::int64_t bytes = 0;  ///< sent, a step
+  double data = 0;           ///< outside of steps and optimizers
+  double other = 0;          ///< within a step, and nothing of the above
+  double compute_ms = 0;     ///< a step
+  double step_ms = 0;        ///< from begin to begin
+  std::int64_t bytes = 0;    ///< sent, a step
+  std::int64_t samples = 0;  ///< of its own batch, a step
 };
 
 /// Figures of a step that the partitioner predicts and the record shows.
@@ -68,5 +70,8 @@ struct JobNumbers {
 };
 
 JobNumbers numbers_of(const JobRecord& job);
+
+/// The most bytes that each of these kinds of memory took on a rank, together.
+std::int64_t most_bytes(const RankRecord& record, std::span<const char* const> kinds);
 
 }  // namespace entrypoint::report

@@ -46,8 +46,12 @@ HostRecord read_host_record(const fs::path& file, std::vector<std::string>& prob
   int bad = 0;
   while (std::getline(stream, line) && !stream.eof()) {
     const json row = record_line(line);
-    if (row.is_object()) continue;  // the header
     try {
+      if (row.is_object()) {  // the header
+        host.instance_type = row.value("instance_type", "");
+        host.processors = row.value("processors", 0);
+        continue;
+      }
       host.samples.push_back({.time = row.at(0),
                               .cpu = row.at(1),
                               .memory = record_number(row.at(2)),
@@ -116,6 +120,16 @@ void tell_of_missing_ranks(JobRecord& job) {
                   size, missing.size(), named(missing)));
 }
 
+void add_suggestion(JobRecord& job, const fs::path& file) {
+  if (job.ranks.empty() || !job.ranks.front().facts.is_object()) return;
+  auto found = read_suggested_step(file, job.ranks.front().facts.value("settings", json()));
+  if (auto* problem = std::get_if<std::string>(&found)) {
+    job.problems.push_back(std::move(*problem));
+  } else {
+    job.suggested = std::get<SuggestedStep>(std::move(found));
+  }
+}
+
 constexpr std::chrono::milliseconds kFirstInterval{1000};
 constexpr int kSamplesBeforeDoubling = 600;
 
@@ -177,6 +191,7 @@ JobRecord read_job_record(std::span<const fs::path> places, fs::file_time_type s
   std::vector<RankRecord> groups;
   for (const fs::path& folder : places) {
     searched.push_back(folder.string());
+    if (folder.filename() == kSuggestionFile) continue;  // it is held against the ranks' settings
     if (fs::is_regular_file(folder)) {
       told.push_back(read_metrics(folder));
       continue;
@@ -221,6 +236,9 @@ JobRecord read_job_record(std::span<const fs::path> places, fs::file_time_type s
     job.problems.insert(job.problems.end(), rank.problems.begin(), rank.problems.end());
   }
   tell_of_missing_ranks(job);
+  for (const fs::path& place : places) {
+    if (place.filename() == kSuggestionFile) add_suggestion(job, place);
+  }
   return job;
 }
 
@@ -236,10 +254,14 @@ HostSample sample_host(ProcessorTime& before) {
   return sample;
 }
 
-void sample_host_for_ever(const std::filesystem::path& folder, const std::string& host) {
-  const auto file = folder / fmt::format("host-{}.jsonl", host);
+void sample_host_for_ever(const std::filesystem::path& folder, const HostRecord& host) {
+  const auto file = folder / fmt::format("host-{}.jsonl", host.name);
   smp::record::RecordFile record(file.string());
-  record.add(nlohmann::json{{"format", 1}, {"host", host}}.dump());
+  record.add(nlohmann::json{{"format", 1},
+                            {"host", host.name},
+                            {"instance_type", host.instance_type},
+                            {"processors", host.processors}}
+                 .dump());
   ProcessorTime before = processor_time();
   auto interval = kFirstInterval;
   for (int samples = 1; record.is_open(); ++samples) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "entrypoint/report/rank_record.h"
+#include "entrypoint/report/suggested_step.h"
 #include "entrypoint/report/told_steps.h"
 
 namespace entrypoint::report {
@@ -34,6 +35,8 @@ struct HostSample {
 
 struct HostRecord {
   std::string name;
+  std::string instance_type;  ///< empty: not told
+  int processors = 0;         ///< 0: not told
   std::vector<HostSample> samples;
 };
 
@@ -42,12 +45,14 @@ struct JobRecord {
   std::vector<HostRecord> hosts;
   std::optional<ToldSteps> told;  ///< where no rank recorded a step
   std::optional<JobEnd> end;
+  std::optional<SuggestedStep> suggested;
   std::vector<std::string> problems;  ///< what is missing or cannot be read, as sentences
 
   [[nodiscard]] const RankRecord* rank(int number) const;
 };
 
-/// From folders of records, and files in the format of SMP_METRICS among them. Files that were last
+/// From folders of records, and among them files in the format of SMP_METRICS and one that is named
+/// suggestion.json. Files that were last
 /// written before `since` are an earlier job's and left out. Files of several jobs: the newest
 /// counts, the others are a problem. Throws ConfigError where there is no record at all.
 JobRecord read_job_record(
@@ -63,8 +68,9 @@ struct ProcessorTime {
 /// Now; what the system does not say is 0. `cpu` is the share since `before`, which becomes now.
 HostSample sample_host(ProcessorTime& before);
 
-/// Takes a sample each second, in a long job fewer, until the process is killed: a helper process
-/// of the launcher does nothing else. A file that cannot be written ends it with a warning.
-void sample_host_for_ever(const std::filesystem::path& folder, const std::string& host);
+/// Takes a sample of `host`, of which all but the samples is known, each second, in a long job
+/// fewer, until the process is killed: a helper process of the launcher does nothing else. A file
+/// that cannot be written ends it with a warning.
+void sample_host_for_ever(const std::filesystem::path& folder, const HostRecord& host);
 
 }  // namespace entrypoint::report

@@ -69,6 +69,8 @@ json rank_json(const RankRecord& record, const RankNumbers& numbers) {
           {"tp", numbers.tensor_rank},
           {"rdp", numbers.replica},
           {"steps", record.all.steps},
+          {"trained", record.all.trained},
+          {"samples_a_step", numbers.samples},
           {"step_ms", rounded(numbers.step_ms)},
           {"p50_ms", rounded(1e-3 * record.periods.quantile(0.5))},
           {"p95_ms", rounded(1e-3 * record.periods.quantile(0.95))},
@@ -286,6 +288,8 @@ json hosts_json(const JobRecord& job) {
                         sample.memory, rate(&HostSample::received), rate(&HostSample::sent)});
     }
     all.push_back({{"host", host.name},
+                   {"instance_type", host.instance_type},
+                   {"processors", host.processors},
                    {"memory_total", host.samples.empty() ? 0 : host.samples.back().memory_total},
                    {"points", points}});
   }
@@ -329,6 +333,7 @@ json card_json(const JobRecord& job, const JobNumbers& numbers) {
     card["predicted"] = figures_json(*numbers.predicted);
     card["measured"] = figures_json(numbers.measured);
   }
+  if (job.suggested) card["suggested"] = suggested_json(job, numbers);
   return card;
 }
 

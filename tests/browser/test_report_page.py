@@ -66,9 +66,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples = [[BEGIN / 1e6 + n, 0.5, 4 * 10**9, 8 * 10**9, n * 10**6, n * 10**6] for n in range(5)]
     lines = [{"format": 1, "host": "algo-1"}, *samples]
     (records / "host-algo-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    parts = {"computing": 0.03, "recomputing": 0, "waiting": 0.01}
+    predicted = {"step_seconds": 0.04, "times": parts, "memory_bytes": 300_000_000,
+                 "memory": {"buffers": 50_000_000}, "sent_bytes": 4000}  # fmt: skip
+    row = {"memory_bytes": 300_000_000, "samples_per_second": 200, "fits": True,
+           "mp_parameters": {"microbatches": 4}}  # fmt: skip
+    others = [row | {"memory_bytes": 10**8, "samples_per_second": 100}, row | {"fits": False}]
+    suggestion = {"settings": {"microbatches": 4}, "predicted": predicted,
+                  "candidates": [row, *others]}  # fmt: skip
+    (folder / "suggestion.json").write_text(json.dumps(suggestion))
     file = folder / "report.html"
     train = ROOT / ".venv" / "bin" / "train"
-    subprocess.run([train, "--report", records, "--output", file], check=True, timeout=60)
+    subprocess.run(
+        [train, "--report", records, folder / "suggestion.json", "--output", file],
+        check=True,
+        timeout=60,
+    )
     return file
 
 
@@ -125,9 +138,11 @@ def test_all_parts_are_drawn_and_text_stays_text(page: Path, tmp_path: Path) -> 
     found = Texts(document)
     assert found.heads == [
         "Training job", "The job", "Loss", "Time of a step", "Where the time of a step goes",
-        "What ranks did in a step", "The partition", "Memory", "Bytes between ranks", "Hosts",
+        "What ranks did in a step", "The partition", "The suggestion", "Memory",
+        "Bytes between ranks", "Hosts",
     ]  # fmt: skip
-    assert found.drawn["svg"] >= 7
+    assert found.drawn["svg"] >= 8
+    assert document.count("<circle") == 3
     assert found.drawn["canvas"] == 2, "the step, and the ideal"
     assert found.drawn["img"] == 0
     assert "<title>caught</title>" not in document
@@ -135,6 +150,7 @@ def test_all_parts_are_drawn_and_text_stays_text(page: Path, tmp_path: Path) -> 
     for name, predicted, measured in (
         ("time in smp.step, ms", "33.5", "48"), ("a partition works, % of it", "87.5", "46.9"),
         ("fullest partition: state and activations", "3 MB", "200 MB"),
+        ("time, ms", "40", "50"), ("memory of the fullest rank", "250 MB", "200 MB"),
     ):  # fmt: skip
         cells = "</td>.*?>".join(map(re.escape, (name, predicted, measured)))
         assert re.search(cells, document), cells

@@ -5,7 +5,7 @@ const SVG = 'http://www.w3.org/2000/svg';
 
 /** An element; what is text stays text, whatever it holds. */
 function make(tag, attributes = {}, ...children) {
-  const isSvg = ['svg', 'g', 'rect', 'line', 'path', 'text', 'title'].includes(tag);
+  const isSvg = ['svg', 'g', 'rect', 'line', 'path', 'circle', 'text', 'title'].includes(tag);
   const element = isSvg ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children.filter((child) => child !== null));
@@ -137,6 +137,34 @@ function lineChart({ lines, marks = [], xName, yName, format = digits, fromZero 
   draw();
   redraws.push(draw);
   return frame;
+}
+
+/** Points `[x, y, paint, text]`, the y axis logarithmic; a line joins the points of `front`. */
+function scatter({ points, front, xName, yName, format }) {
+  const [width, height, left, right, top, bottom] = [1000, 320, 74, 24, 14, 34];
+  const most = Math.max(...points.map((point) => point[0])) * 1.05;
+  const [low, high] = [Math.min, Math.max].map((end) => Math.log(end(...points.map((p) => p[1]))));
+  const x = (v) => left + v / most * (width - left - right);
+  const y = (v) => height - bottom - (Math.log(v) - low) / ((high - low) || 1) * (height - top - bottom - 8);
+  const svg = make('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img',
+    'aria-label': `${yName} over ${xName}` });
+  for (const tick of ticks(0, most, 8)) {
+    svg.append(make('text', { class: 'quiet', x: x(tick), y: height - bottom + 16,
+      'text-anchor': 'middle' }, format(tick)));
+  }
+  for (const value of [Math.exp(low), Math.exp(high)]) {
+    svg.append(make('line', { class: 'axis', x1: left, x2: width - right, y1: y(value), y2: y(value) }),
+      make('text', { class: 'quiet', x: left - 6, y: y(value) + 4, 'text-anchor': 'end' }, digits(value)));
+  }
+  svg.append(
+    make('text', { class: 'quiet', x: width - right, y: height - 4, 'text-anchor': 'end' }, xName),
+    make('text', { class: 'quiet', x: 4, y: height - 4 }, yName),
+    make('path', { d: `M${front.map((p) => `${x(p[0])},${y(p[1])}`).join('L')}`, fill: 'none',
+      stroke: color('compute'), 'stroke-width': 1.5 }));
+  for (const [at, value, paint, text] of [...points].reverse()) {  // the first one is never hidden
+    svg.append(make('circle', { cx: x(at), cy: y(value), r: 4, fill: paint }, make('title', {}, text)));
+  }
+  return make('div', { class: 'plot' }, svg);
 }
 
 function placeTip(tip, frame, event) {

@@ -194,6 +194,28 @@ function predictions() {
       trace_execution_times, the speed of the device: shares of the time tell more than times.`),
   ];
 }
+if (job.card.suggested) {
+  const { predicted, measured, candidates } = job.card.suggested;
+  const row = (title, text) => [title, text(predicted), text(measured)];
+  const points = candidates.map(([memory, speed, fits, text], number) => [memory, 1 / speed,
+    color(number === 0 ? 'optimizer' : fits ? 'quiet' : 'bad'), `${text}: ${bytes(memory)}, ${digits(1 / speed)} s`]);
+  const front = [];  // no other point beats these in both
+  for (const point of [...points].sort((one, other) => one[0] - other[0] || one[1] - other[1])) {
+    if (front.length === 0 || point[1] < front.at(-1)[1]) front.push(point);
+  }
+  section('The suggestion', 'What train --suggest predicted for these settings, and what they took.',
+    table(['a step', 'predicted', 'measured'], [
+      row('time, ms', (step) => digits(step.step_ms)),
+      row('computing, % of it', (step) => digits(100 * step.computed)),
+      row('waiting for other partitions, % of it', (step) => digits(100 * step.waited)),
+      row('memory of the fullest rank', (step) => bytes(step.memory_bytes)),
+      row('sent by a rank', (step) => bytes(step.sent_bytes)),
+    ]),
+    make('p', { class: 'note' }, 'All that it predicted; the line joins what nothing else beats in both.'),
+    legend([['these settings', color('optimizer')], ['others', color('quiet')],
+      ['do not fit', color('bad')]]),
+    scatter({ points, front, xName: 'memory of the fullest rank', yName: 's a sample', format: bytes }));
+}
 const KINDS = ['parameters', 'persistent', 'gradients', 'optimizer', 'activations', 'peak_live', 'offloaded'];
 const withMemory = job.ranks.filter((rank) => rank.peak_memory > 0);
 if (withMemory.length > 0) {
