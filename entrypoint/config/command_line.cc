@@ -136,7 +136,8 @@ options::options_description report_options() {
   result.add_options()                                       //
       ("report", "write the report of a job")                //
       ("output", options::value<std::string>(), "where to")  //
-      ("folder", options::value<Texts>()->composing(), "of a job, or of its records");
+      ("folder", options::value<Texts>()->composing(),
+       "of a job, or of its records; and suggestion.json of --suggest --write");
   return result;
 }
 
@@ -232,7 +233,7 @@ Usage:
   train --verify [PATH…] [--record] [--json]
                                  say whether checkpoints are whole, anybody's: of this tree, or
                                  files and folders; --record writes checksums beside them
-  train --suggest [--hosts N] [--instance-type TYPE | --measured FILE] [--json] [--svg FILE]
+  train --suggest [--hosts N] [--instance-type TYPE] [--measured FILE…] [--json] [--svg FILE]
                   [--explain JSON] [--write]
                                  say which degrees and microbatches the script should ask for: runs
                                  it as far as its first step, as one process, and trains nothing

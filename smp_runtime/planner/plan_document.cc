@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/planner/calibration.h"
 #include "smp_runtime/planner/instance_table.h"
 #include "smp_runtime/planner/search.h"
 
@@ -19,6 +20,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Device, name, is_gpu, memory_bytes, flops_32,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, bytes_per_second, latency_seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Machines, hosts, ranks_a_host, processors, device, inside,
                                    between, source, is_measured)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, computing, recomputing, waiting, gathering, reducing,
+                                   exchanging, updating)
 
 namespace {
 
@@ -119,14 +122,7 @@ ordered_json ranked_json(const ModelProfile& model, const Ranked& ranked) {
           {"bound", prediction.bound},
           {"sent_bytes", rounded(prediction.sent_bytes)},
           {"busy_share", prediction.busy_share},
-          {"times",
-           {{"computing", times.computing},
-            {"recomputing", times.recomputing},
-            {"waiting", times.waiting},
-            {"gathering", times.gathering},
-            {"reducing", times.reducing},
-            {"exchanging", times.exchanging},
-            {"updating", times.updating}}},
+          {"times", json(times)},
           {"memory",
            {{"parameters", rounded(memory.parameters)},
             {"gathered", rounded(memory.gathered)},
@@ -165,6 +161,31 @@ int recomputation_named(const ModelProfile& model, const std::string& name) {
   throw ConfigError("checkpointing \"{}\" is none of this model's", name);
 }
 
+MeasuredRun run_of(const json& from) {
+  return {.hosts = from.at("hosts"),
+          .ranks_a_host = from.at("ranks_a_host"),
+          .settings = settings_of(from.at("settings"), "the settings of the report"),
+          .batch = from.at("batch"),
+          .step_seconds = from.at("step_seconds"),
+          .times = from.at("times"),
+          .activation_bytes = from.at("activation_bytes")};
+}
+
+ordered_json calibration_json(const Calibration& done, const MeasuredRun& run) {
+  const Prediction& predicted = done.predicted;
+  return {{"predicted",
+           {{"step_seconds", predicted.times.step()},
+            {"times", json(predicted.times)},
+            {"activation_bytes", rounded(predicted.memory.activations)}}},
+          {"measured",
+           {{"step_seconds", run.step_seconds},
+            {"times", json(run.times)},
+            {"activation_bytes", rounded(run.activation_bytes)}}},
+          {"device_speed", done.device_speed},
+          {"link_speed", done.link_speed},
+          {"activations", done.activations}};
+}
+
 ordered_json explained(const ModelProfile& model, const Machines& machines, const json& question) {
   const Candidate candidate =
       make_candidate(model, machines, settings_of(question.at("explain"), "--explain"),
@@ -173,11 +194,16 @@ ordered_json explained(const ModelProfile& model, const Machines& machines, cons
 }
 
 ordered_json answered(const json& question) {
-  const ModelProfile model = profile_of(question.at("profile"));
-  const Machines machines = question.at("machines");
+  ModelProfile model = profile_of(question.at("profile"));
+  Machines machines = question.at("machines");
   check_profile(model);
   check_machines(machines);
-  ordered_json result{{"format", kFormat}, {"machines", json(machines)}};
+  ordered_json result{{"format", kFormat}};
+  if (question.contains("run")) {
+    const MeasuredRun run = run_of(question.at("run"));
+    result["calibration"] = calibration_json(calibrate(model, machines, run), run);
+  }
+  result["machines"] = json(machines);
   if (question.contains("explain")) {
     result["explained"] = explained(model, machines, question);
     return result;

@@ -9,8 +9,10 @@
 namespace smp::planner {
 
 /// Answers `question`, an object with "profile", "machines" and what the search is to hold fixed.
-/// With "explain" the answer is on that composition alone. Pure. Throws ConfigError, naming the
-/// key, for a question that is none, and for a composition that rules refuse.
+/// With "run", what a report has of an earlier job of the script, speeds are fitted to that first
+/// (calibration.h). With "explain" the answer is on that composition alone. Pure. Throws
+/// ConfigError, naming the key, for a question that is none, and for a composition or a run that
+/// rules refuse.
 std::string answer(std::string_view question);
 
 /// The machines of `hosts` instances of a type of the table, as a question has them. Throws as

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -17,7 +18,11 @@ import torch
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import job
 from smdistributed.modelparallel.torch._planning.answer_text import answer_text, settings_to_paste
-from smdistributed.modelparallel.torch._planning.machines import measured_machines, of_check
+from smdistributed.modelparallel.torch._planning.machines import (
+    measured_machines,
+    of_check,
+    read_measurements,
+)
 from smdistributed.modelparallel.torch._planning.picture import picture
 from smdistributed.modelparallel.torch._planning.profiles import split_modules
 from smdistributed.modelparallel.torch._planning.suggestions import ask
@@ -236,6 +241,77 @@ def test_numbers_of_a_check_are_machines(tmp_path: Path) -> None:
         measured_machines(file, None)
 
 
+def report_of(settings: dict[str, Any], step: float, computing: float) -> dict[str, Any]:
+    """Of a job of two ranks on one host, as train writes it."""
+    config = _runtime.make_parallel_config(json.dumps(settings), "job", "{}", "none")
+    shares = dict.fromkeys(
+        ("wait", "gather", "reduce", "exchange", "optimizer", "other", "data"), 0.0
+    )
+    rank = {"host": "a", "stage": 0, "steps": 9, "trained": 9, "samples_a_step": 8,
+            "step_ms": 2e3 * step, "memory_kinds": {"activations": 3000},
+            "shares": shares | {"compute": computing / step / 2, "data": 0.5}}  # fmt: skip
+    return {
+        "format": 1,
+        "card": {"facts": {"ranks": 2, "device": "CPU", "settings": json.loads(config.as_json())}},
+        "ranks": [rank, dict(rank)],
+        "hosts": [{"host": "a", "instance_type": "local", "processors": 2, "memory_total": 2**33}],
+    }
+
+
+def test_the_report_of_a_run_calibrates_the_next(watch: Watch, tmp_path: Path) -> None:
+    asked = {"ddp": True, "microbatches": 2}
+    profile = watch(BEGIN + TRAINS).profile
+    page = tmp_path / "report.html"
+    page.write_text(f'<script id="job">{json.dumps(report_of(asked, 0.005, 0.004))}</script>')
+
+    known = read_measurements([page], None, None, None)
+    answer = ask(profile, known.machines, fixed={}, run=known.run, explain=asked)
+
+    assert (known.machines["hosts"], known.machines["ranks_a_host"]) == (1, 2)
+    assert answer["explained"]["step_seconds"] == pytest.approx(0.005, rel=1e-3)
+    assert answer["explained"]["memory"]["activations"] == pytest.approx(3000, rel=0.01)
+    text = answer_text(answer, {}, "train.py")
+    assert "and it took 0.005 s: computing" in text
+    assert str(page) in text
+    more = read_measurements([page], "ml.g5.12xlarge", 2, 4)
+    assert (more.machines["hosts"], more.machines["device"]["name"]) == (2, "A10G")
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        ("does not say of which type", ("hosts",), []),
+        ("some of the steps only evaluated", ("ranks", 0, "trained"), 4),
+        ("is without the steps of 2 ranks", ("card", "facts", "ranks"), 4),
+        ("has no steps of smp.step", ("ranks",), []),
+    ],
+)
+def test_a_report_that_tells_too_little_is_refused(
+    words: str, path: tuple[Any, ...], value: Any, tmp_path: Path
+) -> None:
+    report = copy.deepcopy(report_of({"ddp": True}, 0.5, 0.4))
+    place = report
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report))
+
+    with pytest.raises(library.exceptions.SMPConfigError, match=words):
+        read_measurements([file], None, None, None)
+
+
+def test_a_run_of_another_batch_is_refused(watch: Watch) -> None:
+    profile = watch(BEGIN + TRAINS).profile
+    run = {"hosts": 1, "ranks_a_host": 1, "settings": {}, "batch": 5, "step_seconds": 1.0,
+           "times": dict.fromkeys(("computing", "recomputing", "waiting", "gathering", "reducing",
+                                   "exchanging", "updating"), 0.0),
+           "activation_bytes": 0}  # fmt: skip
+
+    with pytest.raises(library.exceptions.SMPConfigError, match="has 5 samples in a step"):
+        ask(profile, machines(), fixed={}, run=run)
+
+
 def test_an_unknown_instance_type_names_near_ones() -> None:
     with pytest.raises(library.exceptions.SMPConfigError, match=r"did you mean ml\.p4de?\.24"):
         machines(kind="ml.p4.24xlarge")
@@ -258,5 +334,9 @@ def test_the_command_prints_settings_and_writes_them(tmp_path: Path) -> None:
     written = json.loads(hyperparameters.read_text())
     assert written["epochs"] == "2"
     assert json.loads(written["mp_parameters"]) == to_paste
+    suggestion = json.loads((tmp_path / "suggestion.json").read_text())
+    assert to_paste.items() <= suggestion["settings"].items()
+    assert suggestion["predicted"]["step_seconds"] > 0
+    assert suggestion["candidates"][0]["mp_parameters"] == suggestion["predicted"]["mp_parameters"]
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
     assert not (tmp_path / "trained").exists()

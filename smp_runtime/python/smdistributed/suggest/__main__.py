@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from smdistributed.modelparallel.torch._planning.answer_text import answer_text, settings_to_paste
-from smdistributed.modelparallel.torch._planning.machines import (
-    Machines,
-    machines_of_type,
-    measured_machines,
+from smdistributed.modelparallel.torch._planning.answer_text import (
+    answer_text,
+    settings_to_paste,
+    suggestion_record,
 )
+from smdistributed.modelparallel.torch._planning.machines import Measurement, read_measurements
 from smdistributed.modelparallel.torch._planning.picture import picture
 from smdistributed.modelparallel.torch._planning.suggestions import ask
 from smdistributed.modelparallel.torch._planning.watched_script import watch_script
@@ -30,7 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hosts", type=int, help="hosts of the job (1)")
     parser.add_argument("--instance-type", help="of the hosts, such as ml.p4d.24xlarge")
     parser.add_argument("--processes", type=int, help="on each host; all GPUs of a type")
-    parser.add_argument("--measured", type=Path, help="speeds: of train --check --json")
+    parser.add_argument("--measured", type=Path, action="append", default=[], metavar="FILE",
+                        help="speeds: of train --check --json, and of a job of the script: its "
+                        "report.html; once for each")  # fmt: skip
     parser.add_argument("--explain", metavar="JSON", help="predict these mp_parameters alone")
     parser.add_argument(
         "--checkpointing",
@@ -57,7 +59,7 @@ def main(words: list[str]) -> int:
     if parsed.svg is not None:
         parsed.svg.write_text(picture(answer["examined"]), encoding="utf-8")
     if parsed.write is not None and answer.get("best"):
-        _write(parsed.write, settings_to_paste(answer["best"][0], asked))
+        _write(parsed.write, settings_to_paste(answer["best"][0], asked), answer)
     if parsed.json:
         answer["to_paste"] = (
             settings_to_paste(answer["best"][0], asked) if answer.get("best") else None
@@ -69,7 +71,7 @@ def main(words: list[str]) -> int:
 
 
 def _answered(parsed: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    machines = _machines(parsed)
+    measured = _measured(parsed)
     explain = None
     if parsed.explain is not None:
         if parsed.svg or parsed.write:
@@ -81,8 +83,9 @@ def _answered(parsed: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     watched = watch_script(parsed.script.resolve(), arguments, parsed.folder)
     answer = ask(
         watched.profile,
-        machines,
+        measured.machines,
         fixed=watched.asked,
+        run=measured.run,
         precision=watched.precision,
         explain=explain,
         checkpointing=parsed.checkpointing,
@@ -90,16 +93,12 @@ def _answered(parsed: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any
     return answer, watched.asked
 
 
-def _machines(parsed: argparse.Namespace) -> Machines:
-    if (parsed.instance_type is None) == (parsed.measured is None):
-        raise SMPConfigError("expected one of --instance-type and --measured: the machines' speeds")
+def _measured(parsed: argparse.Namespace) -> Measurement:
     if parsed.hosts is not None and parsed.hosts < 1:
         raise SMPConfigError(f"--hosts {parsed.hosts}; expected at least 1")
     if parsed.processes is not None and parsed.processes < 1:
         raise SMPConfigError(f"--processes {parsed.processes}; expected at least 1")
-    if parsed.measured is not None:
-        return measured_machines(parsed.measured, parsed.hosts)
-    return machines_of_type(parsed.instance_type, parsed.hosts or 1, parsed.processes)
+    return read_measurements(parsed.measured, parsed.instance_type, parsed.hosts, parsed.processes)
 
 
 def _settings(text: str) -> dict[str, Any]:
@@ -112,12 +111,17 @@ def _settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _write(file: Path, settings: dict[str, Any]) -> None:
-    """Values of that file are JSON inside text."""
+def _write(file: Path, settings: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Values of that file are JSON inside text. Beside it is what the report compares with."""
     document = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     document["mp_parameters"] = json.dumps(settings)
+    _replace(file, json.dumps(document, indent=2))
+    _replace(file.with_name("suggestion.json"), json.dumps(suggestion_record(settings, answer)))
+
+
+def _replace(file: Path, text: str) -> None:
     temporary = file.with_name(file.name + ".tmp")
-    temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(file)
 
 

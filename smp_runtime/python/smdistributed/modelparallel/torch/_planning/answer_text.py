@@ -54,6 +54,23 @@ def settings_of(config: _runtime.ParallelConfig) -> dict[str, Any]:
     return settings
 
 
+def suggestion_record(settings: dict[str, Any], answer: Answer) -> Answer:
+    """What a job with ``settings``, those of the best row, is compared with in its report: all
+    that they set, the row, and candidates for a picture, the row first."""
+    config = _runtime.make_parallel_config(json.dumps(settings), "suggestion", "{}", "none")
+    best = answer["best"][0]
+    others = [row for row in answer["examined"] if row != best]
+    return {
+        "format": 1,
+        "settings": {k: v for k, v in settings_of(config).items() if k not in OF_PLACES},
+        "predicted": best,
+        "candidates": [{key: row[key] for key in _OF_CANDIDATES} for row in (best, *others)],
+    }
+
+
+#: Settings without an effect on where a model goes, which one process cannot have.
+OF_PLACES = ("ddp_port", "load_partition", "partition_file", "auto_partition", "default_partition")
+_OF_CANDIDATES = ("memory_bytes", "samples_per_second", "fits", "mp_parameters")
 _CHOSEN = (
     "pipeline_parallel_degree",
     "tensor_parallel_degree",
@@ -148,10 +165,31 @@ def _nothing_fits(answer: Answer) -> str:
 
 def _sureness(answer: Answer) -> list[str]:
     machines = answer["machines"]
+    calibration = answer.get("calibration")
+    lines = [] if calibration is None else _calibrated(calibration)
     how = (
         f"Speeds: {machines['source']}"
         if machines["is_measured"]
         else f"Speeds: {machines['source']}, of which programs reach a share that differs; the "
         "order is surer than the times"
     )
-    return [f"{how}. Not modelled: {_NOT_MODELLED}"]
+    return [*lines, f"{how}. Not modelled: {_NOT_MODELLED}"]
+
+
+def _calibrated(calibration: Answer) -> list[str]:
+    predicted, measured = calibration["predicted"], calibration["measured"]
+    parts = [
+        f"{what} {predicted['times'][what]:.4g} and {seconds:.4g} s"
+        for what, seconds in measured["times"].items()
+        if seconds > 0
+    ]
+    changes = (
+        f"devices x {calibration['device_speed']:.3g}, links x {calibration['link_speed']:.3g}"
+    )
+    if calibration["activations"] != 1:
+        changes += f", memory of activations x {calibration['activations']:.3g}"
+    return [
+        f"The measured run: a step of {predicted['step_seconds']:.4g} s was predicted, and it took "
+        f"{measured['step_seconds']:.4g} s" + (f": {', '.join(parts)}" if parts else ""),
+        f"Fitted to it: {changes}",
+    ]

@@ -16,22 +16,20 @@ from torch.utils._pytree import tree_leaves
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._partition.tracing import TraceOptions, trace_step
-from smdistributed.modelparallel.torch._planning.answer_text import answer_text, settings_to_paste
-from smdistributed.modelparallel.torch._planning.machines import (
-    machines_of_type,
-    measured_machines,
+from smdistributed.modelparallel.torch._planning.answer_text import (
+    OF_PLACES,
+    answer_text,
+    settings_to_paste,
 )
+from smdistributed.modelparallel.torch._planning.machines import read_measurements
 from smdistributed.modelparallel.torch._planning.profiles import Profile, SplitModules, profile_of
 from smdistributed.modelparallel.torch._planning.shapes_only import SHAPES_UNKNOWN
 from smdistributed.modelparallel.torch.exceptions import (
-    SMPConfigError,
     SMPUnsupportedError,
     SMPValidationError,
 )
 
 SHOWN = 10
-#: Settings without an effect on where a model goes, which one process cannot have.
-_OF_PLACES = ("ddp_port", "load_partition", "partition_file", "auto_partition", "default_partition")
 
 
 def ask(
@@ -39,6 +37,7 @@ def ask(
     machines: Mapping[str, Any],
     *,
     fixed: Mapping[str, Any],
+    run: Mapping[str, Any] | None = None,
     precision: str = "",
     explain: Mapping[str, Any] | None = None,
     checkpointing: str = "script",
@@ -46,11 +45,12 @@ def ask(
 ) -> dict[str, Any]:
     """The planner's answer as planner/plan_document.h has it.
 
+    ``run`` is a job of the script (reports.run_of), by which the planner calibrates first.
     ``fixed`` are settings of the job, of which it keeps those that it does not choose. It tries
     the number format ``precision``, fp16 or bf16; or, where that is empty, on GPUs 16 bits beside
     what the script does. Raises SMPConfigError for what rules refuse in ``explain``.
     """
-    kept = {key: value for key, value in fixed.items() if key not in _OF_PLACES}
+    kept = {key: value for key, value in fixed.items() if key not in OF_PLACES}
     question: dict[str, Any] = {
         "profile": profile,
         "machines": machines,
@@ -58,6 +58,8 @@ def ask(
         "formats": _formats(profile, machines, precision),
         "count": count,
     }
+    if run is not None:
+        question["run"] = run
     if explain is not None:
         question |= {"explain": dict(explain), "checkpointing": checkpointing}
     answer: dict[str, Any] = json.loads(_runtime.answer_plan(json.dumps(question)))
@@ -109,11 +111,14 @@ def suggest(
             cheap beside the model.
         hosts: of the job.
         instance_type: of the hosts, such as ``ml.p4d.24xlarge``.
-        measured: a file of ``train --check --json`` in its place.
+        measured: a file of ``train --check --json`` in its place; or the report of a job of this
+            model, ``report.html``, whose step the speeds are fitted to. A report knows its
+            ``instance_type`` where ``train`` did, otherwise it is to be given, too.
         optimizer: the one that is to step it; unless given, two moments a parameter, as Adam's.
 
     Raises:
-        SMPConfigError: an instance type that is not known, or not one of it and ``measured``.
+        SMPConfigError: an instance type that is not known, neither it nor ``measured``, or a file
+            that is no such thing.
         SMPValidationError: a model that is none, or a batch without a tensor.
         SMPUnsupportedError: shapes that depend on values.
 
@@ -128,12 +133,8 @@ def suggest(
     first = next((leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)), None)
     if first is None or first.dim() == 0:
         raise SMPValidationError("smp.suggest got a batch without a tensor whose axis has samples")
-    if (instance_type is None) == (measured is None):
-        raise SMPConfigError("smp.suggest expects one of instance_type and measured")
-    if measured is not None:
-        machines = measured_machines(Path(measured), hosts)
-    else:
-        machines = machines_of_type(str(instance_type), hosts, None)
+    files = [] if measured is None else [Path(measured)]
+    known = read_measurements(files, instance_type, hosts, None)
 
     def run() -> Any:
         if isinstance(batch, Mapping):
@@ -147,4 +148,4 @@ def suggest(
             f"smp.suggest: the shapes of the model's tensors depend on their values: {error}"
         ) from error
     profile = profile_of(model, trace, len(first), optimizer, SplitModules())
-    return Suggestion(ask(profile, machines, fixed={}))
+    return Suggestion(ask(profile, known.machines, fixed={}, run=known.run))
