@@ -228,7 +228,8 @@ class Recorder(TorchDispatchMode):
         if not counted:
             self._saved[storage] = _reference(tensor)
             seen = self.seen[self._stack[-1]] if self._stack else self.outside
-            seen.saved_bytes += tensor.nbytes
+            # A view keeps all of its storage: those of a query alone also key and value.
+            seen.saved_bytes += tensor.untyped_storage().nbytes()
         return tensor
 
 
