@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from smdistributed import _runtime
@@ -83,8 +83,8 @@ def run_of(report: Report, name: str) -> dict[str, Any]:
     }
 
 
-def _mean(milliseconds: Any) -> float:
-    return 1e-3 * statistics.mean(milliseconds)
+def _mean(milliseconds: Iterable[float]) -> float:
+    return 1e-3 * statistics.fmean(milliseconds)
 
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
