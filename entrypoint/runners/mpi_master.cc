@@ -9,6 +9,7 @@
 
 #include "entrypoint/network/reachability.h"
 #include "entrypoint/runners/child_command.h"
+#include "entrypoint/runners/host_tasks.h"
 #include "entrypoint/ssh/host_records.h"
 #include "entrypoint/ssh/key_exchange.h"
 #include "entrypoint/ssh/ssh_client.h"
@@ -24,6 +25,7 @@ namespace {
 // One try of a peer may be under way when the time is up.
 constexpr std::chrono::seconds kPeerMargin{30};
 constexpr std::chrono::seconds kDelivery{15};
+constexpr std::chrono::seconds kDeliveryMargin{5};
 constexpr std::chrono::seconds kMpirunEnd{5};
 constexpr std::chrono::milliseconds kLookAgain{1000};
 constexpr std::chrono::seconds kRecords{18};
@@ -215,32 +217,22 @@ void MpiMaster::collect_records() {
                                .into = records_folder(outline_.environment),
                                .environment = settings_.inherited};
   if (request.into.empty() || choice_.cluster_serves_hosts) return;
-  std::map<std::string, ChildId> helpers;
+  std::vector<HostTask> tasks;
   for (const std::string& host : ready_) {
-    helpers[host] =
-        processes_.start(HelperProcess{.name = "records of " + host, .work = [request, host] {
-                                         fetch_records(request, host, kRecords);
-                                         return std::string{};
-                                       }});
+    tasks.push_back({.host = host,
+                     .helper = {.name = "records of " + host,
+                                .work =
+                                    [request, host] {
+                                      fetch_records(request, host, kRecords);
+                                      return std::string{};
+                                    }},
+                     .limit = kRecords + kRecordsMargin});
   }
-  const Deadline deadline = Clock::now() + kRecords + kRecordsMargin;
-  for (const auto& [host, helper] : helpers) {
-    const auto failure = failure_of(helper, deadline, /*heeds_stop=*/true);
-    if (!failure) continue;
-    processes_.send(helper, SIGKILL);
-    SMP_LOG(warning, "The report is without {}: {}", host,
-            failure->empty() ? "its records did not come in time" : *failure);
-  }
-}
-
-std::optional<std::string> MpiMaster::failure_of(ChildId helper, Deadline deadline,
-                                                 bool heeds_stop) {
-  while (!processes_.ended(helper) && processes_.wait(deadline) != Wake::kDeadline) {
-    if (heeds_stop && processes_.stop_signal() != 0) break;
-  }
-  const auto ended = processes_.ended(helper);
-  if (ended && ended->ok()) return std::nullopt;
-  return ended ? processes_.collected(helper) : std::string();
+  run_host_tasks(processes_, tasks, most_ssh_at_once(), /*heeds_stop=*/true,
+                 [](const std::string& host, const std::string& reason) {
+                   SMP_LOG(warning, "The report is without {}: {}", host,
+                           reason.empty() ? "its records did not come in time" : reason);
+                 });
 }
 
 void MpiMaster::announce(const JobStatus& status) {
@@ -249,32 +241,40 @@ void MpiMaster::announce(const JobStatus& status) {
                                 .master = choice_.master,
                                 .cluster_job = settings_.cluster_job,
                                 .environment = settings_.inherited};
-  std::map<std::string, ChildId> helpers;
-  for (const std::string& host : ready_) {
-    helpers[host] = processes_.start(HelperProcess{
-        .name = "tell " + host, .work = [delivery, host, status, until = Clock::now() + kDelivery] {
-          deliver_job_status(delivery, host, status, until);
-          return std::string{};
-        }});
-  }
+  const auto warn = [](const std::string& host, const std::string& reason) {
+    SMP_LOG(warning, "{}", reason.empty() ? host + " was not told in time" : reason);
+  };
   if (processes_.stop_signal() != 0) waiting_.clear();  // every host is stopped
-  const std::chrono::milliseconds limit =
-      waiting_.empty() ? kDelivery : std::min(kPreparation, settings_.worker_timeout);
+  const bool heeds_stop = !waiting_.empty();
+  std::vector<HostTask> tasks;
+  for (const std::string& host : ready_) {
+    tasks.push_back({.host = host,
+                     .helper = {.name = "tell " + host,
+                                .work =
+                                    [delivery, host, status] {
+                                      deliver_job_status(delivery, host, status,
+                                                         Clock::now() + kDelivery);
+                                      return std::string{};
+                                    }},
+                     .limit = kDelivery + kDeliveryMargin});
+  }
+  run_host_tasks(processes_, tasks, most_ssh_at_once(), heeds_stop, warn);
+
+  const std::chrono::milliseconds limit = std::min(kPreparation, settings_.worker_timeout);
+  tasks.clear();
   for (const std::string& host : waiting_) {
     SMP_LOG(info, "Waiting for {} to tell it", host);
-    helpers[host] = processes_.start(HelperProcess{
-        .name = "tell " + host,
-        .work = [request = peer(host), delivery, status, until = Clock::now() + limit] {
-          tell_peer(request, delivery, status, until);
-          return std::string{};
-        }});
+    tasks.push_back({.host = host,
+                     .helper = {.name = "tell " + host,
+                                .work =
+                                    [request = peer(host), delivery, status, limit] {
+                                      tell_peer(request, delivery, status, Clock::now() + limit);
+                                      return std::string{};
+                                    }},
+                     .limit = limit + kDeliveryMargin});
   }
-  const Deadline deadline = Clock::now() + limit + std::chrono::seconds(5);
-  for (const auto& [host, helper] : helpers) {
-    const auto failure = failure_of(helper, deadline, /*heeds_stop=*/!waiting_.empty());
-    if (!failure) continue;
-    SMP_LOG(warning, "{}", failure->empty() ? host + " was not told in time" : *failure);
-  }
+  // Most of them do nothing but wait.
+  run_host_tasks(processes_, tasks, tasks.size(), heeds_stop, warn);
 }
 
 }  // namespace entrypoint

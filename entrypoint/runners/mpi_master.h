@@ -25,9 +25,6 @@ class MpiMaster final : public JobRunner {
  private:
   PeerRequest peer(const std::string& host) const;
   std::optional<Outcome> wait_for_workers();
-  /// Waits for a helper process until it ends; a stop ends the wait, too, if it `heeds_stop`.
-  /// Nothing where it succeeded, else what it said, which is nothing of one that goes on.
-  std::optional<std::string> failure_of(ChildId helper, Deadline deadline, bool heeds_stop);
   std::vector<std::string> mpirun_environment() const;
   /// The hosts besides this one on which ranks are started.
   std::vector<std::string> other_hosts() const;
