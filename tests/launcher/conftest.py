@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for jobs.py and cluster.py, however pytest imports
 
 from jobs import (
-    ROOT,
     WARM,
     Result,
     Running,
@@ -26,15 +24,13 @@ from jobs import (
     hang_up_as_usual,
     job_environment,
     train_binary,
+    trees_folder,
 )
 
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """Not below /tmp: tests give hosts a /tmp of their own."""
-    parent = Path(os.environ.get("SMP_TEST_FOLDER", ROOT / "build" / "launcher-tests"))
-    parent.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(dir=parent))
+    path = Path(tempfile.mkdtemp(dir=trees_folder()))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

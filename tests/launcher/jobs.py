@@ -50,6 +50,14 @@ def train_binary() -> Path:
     return found[-1]
 
 
+def trees_folder() -> Path:
+    """Where job trees are made. Not below /tmp: the hosts of tests have folders of their own
+    there."""
+    parent = Path(os.environ.get("SMP_TEST_FOLDER", ROOT / "build" / "launcher-tests"))
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent
+
+
 def job_environment(**more: str) -> dict[str, str]:
     """The environment of a container: no settings of this machine's user or of pytest."""
     keep = ("HOME", "LANG", "USER")
@@ -91,10 +99,11 @@ class Running:
     tree: Tree
     seen: list[str] = field(default_factory=list)
 
-    def wait_for_line(self, text: str, times: int = 1) -> None:
-        """Reads stdout until `text` was seen in as many lines; after LIMIT it kills the process."""
+    def wait_for_line(self, text: str, times: int = 1, limit: float = LIMIT) -> None:
+        """Reads stdout until `text` was seen in as many lines; after `limit` it kills the
+        process."""
         assert self.process.stdout is not None
-        watch = threading.Timer(LIMIT, self.process.kill)
+        watch = threading.Timer(limit, self.process.kill)
         watch.start()
         try:
             for line in self.process.stdout:
@@ -110,7 +119,7 @@ class Running:
     def stderr(self) -> str:
         return "" if self.process.stderr is None else self.process.stderr.read()
 
-    def finish(self) -> Result:
+    def finish(self, limit: float = LIMIT) -> Result:
         """Not by communicate(): it would lose what wait_for_line() has read ahead."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -118,7 +127,7 @@ class Running:
             out = readers.submit(self.process.stdout.read)
             err = readers.submit(self.process.stderr.read)
             try:
-                code = self.process.wait(timeout=LIMIT)
+                code = self.process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise

@@ -21,7 +21,7 @@ from benchmark import ROOT, Result
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "launcher"))
 import cluster
-from jobs import Tree, make_trees, train_binary
+from jobs import Tree, make_trees, train_binary, trees_folder
 
 UP_LIMIT = 2.0  # [s]
 END_LIMIT = 1.0  # [s]
@@ -132,13 +132,6 @@ def run_containers(engine: Engine, folder: Path) -> Round:
     return round_of(up, output, ended)
 
 
-def test_folder() -> Path:
-    """Not below /tmp: the hosts have folders of their own there."""
-    parent = Path(os.environ.get("SMP_TEST_FOLDER", ROOT / "build" / "launcher-tests"))
-    parent.mkdir(parents=True, exist_ok=True)
-    return parent
-
-
 def run() -> list[Result]:
     installed = ROOT / ".venv" / "bin" / "train"
     if installed.exists():
@@ -154,7 +147,7 @@ def run() -> list[Result]:
 
     rounds = []
     for _ in range(ROUNDS + 1):
-        with tempfile.TemporaryDirectory(dir=test_folder()) as folder:
+        with tempfile.TemporaryDirectory(dir=trees_folder()) as folder:
             rounds.append(
                 run_containers(engine, Path(folder))
                 if engine is not None and kind == "containers"
