@@ -245,7 +245,9 @@ def soak(group: Group) -> Count:
     for _ in range(20):
         count += mpi(group)
     # Every signal to every runner: not one process may be left in a hundred rounds.
-    return count + group.ctest("release", "--tests-regex", matrix, "--repeat", "until-fail:100")
+    count += group.ctest("release", "--tests-regex", matrix, "--repeat", "until-fail:100")
+    group.environment |= LAUNCHER | {"SMP_SOAK_MINUTES": os.environ.get("SMP_SOAK_MINUTES", "60")}
+    return count + group.pytest("tests/launcher/soak_test.py", "-rP")
 
 
 def grid(group: Group) -> Count:

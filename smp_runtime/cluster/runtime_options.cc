@@ -12,13 +12,13 @@ namespace {
 constexpr std::array<std::string_view, 1> kElsewhere{"SMP_EXTRA_CA_FILE"};
 
 /// Variables of the launcher and of the repository's scripts and tests, which are no misspellings.
-constexpr std::array<std::string_view, 23> kUnnamed = {
+constexpr std::array<std::string_view, 24> kUnnamed = {
     "SMP_LAUNCH_FOLDER", "SMP_BENCH_HOSTS",    "SMP_ENGINE_ROOT",  "SMP_ENGINE_RUN",
     "SMP_IMAGE",         "SMP_OS_RELEASE",     "SMP_SHM_SIZE",     "SMP_TREE",
     "SMP_FUZZ_ROUNDS",   "SMP_GPU_REHEARSAL",  "SMP_LONG_TESTS",   "SMP_MARK",
     "SMP_MISTAKE_LOAD",  "SMP_MISTAKE_ROUNDS", "SMP_PIP_EXIT",     "SMP_RECORDER",
-    "SMP_STUB_RECORDS",  "SMP_SCRIPT",         "SMP_TEST_FOLDER",  "SMP_TEST_IMAGE",
-    "SMP_TEST_MARK",     "SMP_TRAIN",          "SMP_UPDATE_GOLDEN"};
+    "SMP_STUB_RECORDS",  "SMP_SCRIPT",         "SMP_SOAK_MINUTES", "SMP_TEST_FOLDER",
+    "SMP_TEST_IMAGE",    "SMP_TEST_MARK",      "SMP_TRAIN",        "SMP_UPDATE_GOLDEN"};
 
 std::vector<std::string> names_of(const VariableSet& set, std::string_view name) {
   const std::string text = set.text(name);
