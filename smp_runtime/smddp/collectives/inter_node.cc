@@ -9,6 +9,7 @@
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/smddp/collectives/hierarchical_schedule.h"
+#include "smp_runtime/smddp/collectives/mailbox_relay.h"
 #include "smp_runtime/transport/fabric/network.h"
 #include "smp_runtime/transport/store_gather.h"
 
@@ -21,6 +22,9 @@ constexpr size_t kPairWindow = 4;
 constexpr int kMostWithoutHub = 64;
 /// Time that a failed message waits for the detector to give the reason.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
+
+/// Time after which a rank gives up other hosts whose own ranks do not come: those say so before.
+constexpr std::chrono::seconds kHostGrace{5};
 
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
 /// it. The reason names the rank that is to blame.
@@ -112,6 +116,7 @@ std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLi
 
 void InterNodeCollectives::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
                                     const std::shared_ptr<void>& keeps, const WaitLimit& limit) {
+  if (layout_.hosts() > kMostDirect) return relay(sequence, mine, received, limit);
   std::vector<Handle> incoming(received.size());
   std::vector<Handle> all;
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
@@ -129,12 +134,50 @@ void InterNodeCollectives::exchange(uint64_t sequence, ConstBytes mine, std::spa
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine, keeps));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
-  explained(segment_,
-            [&] { link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit)); });
+  explained(segment_, [&] { link_.wait(all, later(limit, kHostGrace), look(sequence, limit)); });
   for (size_t host = 0; host < received.size(); ++host) {
     if (incoming[host]) {
       received[host] = received[host].first(transport::FabricLink::size_bytes(*incoming[host]));
     }
+  }
+}
+
+void InterNodeCollectives::relay(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
+                                 const WaitLimit& limit) {
+  struct Bundles {
+    std::vector<std::byte> out;
+    std::vector<std::byte> in;
+  };
+  const int here = layout_.my_host();
+  const auto check = look(sequence, limit);
+  const auto tag = [&](size_t step, int host) {
+    return message_tag(
+        {.kind = MessageKind::kMailboxes, .sequence = sequence, .round = step, .source = host});
+  };
+  const std::vector<RelayStep> steps = relay_steps(here, layout_.hosts());
+  for (size_t number = 0; number < steps.size(); ++number) {
+    const RelayStep& step = steps[number];
+    std::vector<ConstBytes> handed;
+    for (const int host : step.handed) {
+      handed.push_back(host == here ? mine : ConstBytes(received[static_cast<size_t>(host)]));
+    }
+    std::vector<Bytes*> rooms;
+    std::vector<size_t> sizes;
+    for (const int host : step.taken) {
+      rooms.push_back(&received[static_cast<size_t>(host)]);
+      sizes.push_back(rooms.back()->size());
+    }
+    const auto bundles = std::make_shared<Bundles>(
+        Bundles{.out = bundle_of(handed), .in = std::vector<std::byte>(bundle_bytes(sizes))});
+    const Handle incoming = link_.receive_up_to(layout_.rank_at(step.from, 0),
+                                                tag(number, step.from), bundles->in, bundles);
+    const Handle outgoing =
+        link_.send(layout_.rank_at(step.to, 0), tag(number, here), bundles->out, bundles);
+    // Whoever waits for a host that hands nothing on, since it waits itself, has the later step:
+    // the host that is to blame is named by those that wait for it.
+    const WaitLimit own = later(limit, kHostGrace + std::chrono::seconds(number));
+    explained(segment_, [&] { link_.wait(std::vector{incoming, outgoing}, own, check); });
+    unbundle(ConstBytes(bundles->in).first(transport::FabricLink::size_bytes(*incoming)), rooms);
   }
 }
 

@@ -60,7 +60,8 @@ class InterNodeCollectives {
                        const transport::Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
-  /// cut to what came. All of that lies in `keeps`, which stays until no message needs it.
+  /// cut to what came. All of that lies in `keeps`, which stays until no message needs it. In a
+  /// group of many hosts they hand it on, see mailbox_relay.h.
   void exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
                 const std::shared_ptr<void>& keeps, const WaitLimit& limit);
 
@@ -85,6 +86,7 @@ class InterNodeCollectives {
   [[nodiscard]] std::string failure_of(int rank) const { return detector_->failure_of(rank); }
 
  private:
+  void relay(uint64_t sequence, ConstBytes mine, std::span<Bytes> received, const WaitLimit& limit);
   void connect_all(std::span<const int> names, transport::Meeting& meeting, const WaitLimit& limit);
   [[nodiscard]] std::function<void()> look(uint64_t sequence, const WaitLimit& limit);
 

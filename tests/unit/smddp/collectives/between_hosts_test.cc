@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/smddp/collectives/mailbox_relay.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 #include "tests/unit/smddp/collectives/rank_threads.h"
 
@@ -308,6 +309,55 @@ TEST(BetweenTwoHosts, AProviderThatIsNotThereIsNamed) {
     EXPECT_THAT(error.what(), testing::ContainsRegex("fi_getinfo finds: .*tcp"));
     EXPECT_THAT(error.what(), HasSubstr("is an EFA device attached to this host"));
   }
+}
+
+/// More hosts than send their mailboxes to each other, each of one rank, but for the first.
+std::vector<std::string> many_hosts() {
+  std::vector<std::string> hosts = {"0"};
+  for (int host = 0; host < kMostDirect + 3; ++host) hosts.push_back(std::to_string(host));
+  return hosts;
+}
+
+TEST(BetweenManyHosts, WhatGoesWithTheMailboxesIsHandedOn) {
+  const std::vector<std::string> hosts = many_hosts();
+  constexpr size_t kSmall = 16;
+  constexpr size_t kLarge = 1000;
+  const std::vector<float> small = expected_sum(hosts, kSmall, true);
+  const std::vector<float> large = expected_sum(hosts, kLarge, false);
+  const Tuning tuning{.buffer_bytes = 4096, .network_buffer_bytes = 4096, .small_bytes = 64};
+
+  const auto errors = run_hosts(hosts, tuning, [&](Communicator& group) {
+    for (int turn = 0; turn < 3; ++turn) {
+      for (const std::vector<float>& expected : {small, large}) {
+        std::vector<float> data = values_of(group.rank(), expected.size());
+        group.all_reduce(call_of(data.size()), bytes_of(data), bytes_of(data), a_limit());
+        if (data != expected) throw InternalError("{} values", data.size());
+      }
+    }
+  });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+/// Most hosts wait for one that itself waits for it.
+TEST(BetweenManyHosts, TheOneThatDoesNotComeIsNamed) {
+  const std::vector<std::string> hosts = many_hosts();
+  std::latch given_up(static_cast<ptrdiff_t>(hosts.size()) - 1);
+
+  const auto errors = run_hosts(hosts, kSmallSlots, [&](Communicator& group) {
+    if (group.rank() == 7) {
+      given_up.wait();
+      return group.barrier(a_limit());
+    }
+    try {
+      group.barrier(a_limit(std::chrono::milliseconds(200)));
+    } catch (const HostError&) {
+      given_up.count_down();
+      throw;
+    }
+  });
+
+  EXPECT_THAT(errors, Each(HasSubstr("rank 7")));
 }
 
 /// Memory of this process alone and shared.
