@@ -2,18 +2,19 @@
 // Times of smddp's collectives between many hosts, by a discrete-event model of their networks over
 // the plans and rounds that ranks run. What a host computes and copies takes no time here.
 //
-// A host has one wire out and one in. A message occupies the sender's wire, and after the latency
-// the receiver's, for a fixed cost and for its bytes; messages wait for each other in the order in
-// which they come. Prints one JSON object a collective.
+// A host has one wire out and one in, and a processor for each rank. A message takes the sender's
+// processor for a fixed time, then its wire for the bytes, after the latency the receiver's wire as
+// long, and the receiver's processor; each serves messages in the order in which they come. Prints
+// one JSON object a collective.
 //
-// usage: simulate_schedules GBIT_PER_SECOND LATENCY_US MESSAGE_US
+// usage: simulate_schedules GBIT_PER_SECOND LATENCY_US MESSAGE_US RANKS_OF_HOST HOSTS...
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <queue>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,17 +25,17 @@
 #include "smp_runtime/smddp/collectives/bootstrap.h"
 #include "smp_runtime/smddp/collectives/chunk_plan.h"
 #include "smp_runtime/smddp/collectives/mailbox_message.h"
+#include "smp_runtime/smddp/collectives/mailbox_relay.h"
 #include "smp_runtime/smddp/collectives/schedule_rounds.h"
 
 namespace smp::collectives {
 namespace {
 
-constexpr int kRanksOfHost = 8;
-
 struct Network {
   double bytes_per_s;
   double latency_s;
   double message_s;
+  int ranks_of_host;
 };
 
 /// Runs what happens in the order of its times.
@@ -42,12 +43,14 @@ class Clock {
  public:
   [[nodiscard]] double now() const { return now_; }
   void at(double time, std::function<void()> act) {
-    events_.push({.time = time, .number = count_++, .act = std::move(act)});
+    events_.push_back({.time = time, .number = count_++, .act = std::move(act)});
+    std::ranges::push_heap(events_, {}, order);
   }
   void run() {
     while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
+      std::ranges::pop_heap(events_, {}, order);
+      const Event event = std::move(events_.back());
+      events_.pop_back();
       now_ = event.time;
       event.act();
     }
@@ -58,50 +61,109 @@ class Clock {
     double time;
     std::size_t number;
     std::function<void()> act;
-    bool operator<(const Event& other) const {
-      return time != other.time ? time > other.time : number > other.number;
-    }
   };
+
+  /// The earliest is the largest.
+  static std::pair<double, double> order(const Event& event) {
+    return {-event.time, -static_cast<double>(event.number)};
+  }
 
   double now_ = 0;
   std::size_t count_ = 0;
-  std::priority_queue<Event> events_;
+  std::vector<Event> events_;
 };
 
-class Wires {
+/// What messages wait for, one behind the other.
+class Queue {
  public:
-  Wires(Clock& clock, const Network& network, int hosts)
-      : clock_(clock),
-        network_(network),
-        out_free_(static_cast<std::size_t>(hosts)),
-        in_free_(static_cast<std::size_t>(hosts)) {}
-
-  /// Messages of so many bytes in all, one behind the other.
-  void send(int from, int to, int messages, double bytes, const std::function<void()>& sent,
-            const std::function<void()>& received) {
-    const double time = messages * network_.message_s + bytes / network_.bytes_per_s;
-    double& out = out_free_[static_cast<std::size_t>(from)];
-    const double begin = std::max(clock_.now(), out);
-    out = begin + time;
-    clock_.at(out, sent);
-    clock_.at(begin + network_.latency_s, [=, this] {
-      double& in = in_free_[static_cast<std::size_t>(to)];
-      in = std::max(clock_.now(), in) + time;
-      clock_.at(in, received);
-    });
+  /// The time at which `now` and `seconds` of work end here.
+  double take(double now, double seconds) {
+    free_ = std::max(now, free_) + seconds;
+    return free_;
   }
 
  private:
-  Clock& clock_;
-  const Network network_;
-  std::vector<double> out_free_;
-  std::vector<double> in_free_;
+  double free_ = 0;
 };
 
-topology::GroupLayout layout_of(int hosts) {
+/// A message between the ranks of a rail.
+struct Message {
+  int from;
+  int to;
+  int rail;
+  double bytes;
+  bool arrival = false;   ///< at a leader, of a schedule
+  std::size_t round = 0;  ///< of a schedule; else the step
+};
+
+class Hosts {
+ public:
+  /// Tells `ended` of each message at the sender, and at the receiver.
+  Hosts(Clock& clock, const Network& network, int hosts,
+        std::function<void(int host, const Message&)> ended)
+      : clock_(clock),
+        network_(network),
+        out_(static_cast<std::size_t>(hosts)),
+        in_(static_cast<std::size_t>(hosts)),
+        processors_(static_cast<std::size_t>(hosts * network.ranks_of_host)),
+        ended_(std::move(ended)) {}
+
+  void send(const Message& message) {
+    std::size_t place = messages_.size();
+    if (free_.empty()) {
+      messages_.push_back(message);
+    } else {
+      place = free_.back();
+      free_.pop_back();
+      messages_[place] = message;
+    }
+    after_computing(message.from, place, [this, place] { leave(place); });
+  }
+
+ private:
+  void leave(std::size_t place) {
+    const Message& message = messages_[place];
+    const double time = message.bytes / network_.bytes_per_s;
+    const double left = out_[static_cast<std::size_t>(message.from)].take(clock_.now(), time);
+    clock_.at(left, [this, place] { ended_(messages_[place].from, Message(messages_[place])); });
+    clock_.at(left - time + network_.latency_s, [this, place] { arrive(place); });
+  }
+
+  void arrive(std::size_t place) {
+    const Message& message = messages_[place];
+    Queue& wire = in_[static_cast<std::size_t>(message.to)];
+    clock_.at(wire.take(clock_.now(), message.bytes / network_.bytes_per_s), [this, place] {
+      after_computing(messages_[place].to, place, [this, place] {
+        const Message came = messages_[place];
+        free_.push_back(place);
+        ended_(came.to, came);
+      });
+    });
+  }
+
+  /// What a rank does for a message, then `next`.
+  template <typename Next>
+  void after_computing(int host, std::size_t place, const Next& next) {
+    if (network_.message_s == 0) return next();
+    const int rank = host * network_.ranks_of_host + messages_[place].rail;
+    Queue& processor = processors_[static_cast<std::size_t>(rank)];
+    clock_.at(processor.take(clock_.now(), network_.message_s), next);
+  }
+
+  Clock& clock_;
+  const Network network_;
+  std::vector<Queue> out_;
+  std::vector<Queue> in_;
+  std::vector<Queue> processors_;
+  std::vector<Message> messages_;  ///< on their way, and places for others
+  std::vector<std::size_t> free_;
+  std::function<void(int host, const Message&)> ended_;
+};
+
+topology::GroupLayout layout_of(int hosts, int ranks_of_host) {
   std::vector<std::string> names;
-  for (int rank = 0; rank < hosts * kRanksOfHost; ++rank) {
-    names.push_back(std::to_string(rank / kRanksOfHost));
+  for (int rank = 0; rank < hosts * ranks_of_host; ++rank) {
+    names.push_back(std::to_string(rank / ranks_of_host));
   }
   return topology::GroupLayout::from(names, 0);
 }
@@ -110,20 +172,29 @@ topology::GroupLayout layout_of(int hosts) {
 class Simulation {
  public:
   Simulation(const topology::GroupLayout& layout, const Network& network)
-      : layout_(layout), wires_(clock_, network, layout.hosts()) {}
+      : layout_(layout),
+        rails_(network.ranks_of_host),
+        machines_(clock_, network, layout.hosts(),
+                  [this](int host, const Message& message) { end(host, message); }) {}
 
-  /// The step in which ranks compare their calls, with payloads of so many bytes.
+  /// The steps in which ranks compare their calls, with payloads of so many bytes.
   double check(std::size_t payload) {
-    const double bytes = static_cast<double>(kRanksOfHost * (kMailboxHeaderBytes + payload));
-    double end = 0;
-    for (int host = 0; host < layout_.hosts(); ++host) {
-      for (const int other : hosts_after(host, layout_.hosts())) {
-        wires_.send(
-            host, other, 1, bytes, [] {}, [&] { end = clock_.now(); });
+    const double bytes = rails_ * static_cast<double>(kMailboxHeaderBytes + payload);
+    const int hosts = layout_.hosts();
+    bundle_bytes_ = bytes;
+    relays_.clear();
+    if (hosts > kMostDirect) {
+      for (int host = 0; host < hosts; ++host) relays_.push_back({relay_steps(host, hosts), {}});
+      for (int host = 0; host < hosts; ++host) hand_on(host, 0);
+    } else {
+      for (int host = 0; host < hosts; ++host) {
+        for (const int other : hosts_after(host, hosts)) {
+          machines_.send({.from = host, .to = other, .rail = 0, .bytes = bytes});
+        }
       }
     }
     clock_.run();
-    return end;
+    return clock_.now();
   }
 
   /// HierarchicalSchedule::run() of all hosts.
@@ -142,6 +213,35 @@ class Simulation {
   }
 
  private:
+  struct Relay {
+    std::vector<RelayStep> steps;
+    std::map<std::size_t, int> ends;  ///< of messages, by step
+  };
+
+  void end(int host, const Message& message) {
+    if (plan_ != nullptr) {
+      Host& one = hosts_[static_cast<std::size_t>(host)];
+      int& ends = (message.arrival ? one.arrivals : one.departures)[message.round];
+      if (all_ended(++ends)) advance(host);
+    } else if (!relays_.empty()) {
+      constexpr int kBoth = 2;
+      int& ends = relays_[static_cast<std::size_t>(host)].ends[message.round];
+      if (++ends == kBoth) hand_on(host, message.round + 1);
+    }
+  }
+
+  /// InterNodeCollectives::relay() from that step on.
+  void hand_on(int host, std::size_t number) {
+    const Relay& relay = relays_[static_cast<std::size_t>(host)];
+    if (number == relay.steps.size()) return;
+    const RelayStep& step = relay.steps[number];
+    machines_.send({.from = host,
+                    .to = step.to,
+                    .rail = 0,
+                    .bytes = bundle_bytes_ * static_cast<double>(step.handed.size()),
+                    .round = number});
+  }
+
   struct Host {
     std::size_t turn = 0;
     bool arrived = false;         ///< the messages of the turn's step are on their way
@@ -155,8 +255,10 @@ class Simulation {
   }
   [[nodiscard]] bool sums() const { return plan_->arrival == Arrival::kSum; }
 
-  /// To each other host, and from it.
-  [[nodiscard]] bool all_ended(int ends) const { return ends == 2 * (layout_.hosts() - 1); }
+  /// To each other host, and from it, by each rank.
+  [[nodiscard]] bool all_ended(int ends) const {
+    return ends == 2 * rails_ * (layout_.hosts() - 1);
+  }
 
   void advance(int number) {
     Host& host = hosts_[static_cast<std::size_t>(number)];
@@ -182,30 +284,25 @@ class Simulation {
   /// Sends the pieces of a round: those that others lead to them, or the own ones to all.
   void exchange(int number, std::size_t round, bool arrival) {
     for (const int other : hosts_after(number, layout_.hosts())) {
-      const auto end_at = [=, this](int host) {
-        return [=, this] {
-          Host& one = hosts_[static_cast<std::size_t>(host)];
-          ++(arrival ? one.arrivals : one.departures)[round];
-          advance(host);
-        };
-      };
-      wires_.send(number, other, kRanksOfHost, bytes_led_by(arrival ? other : number, round),
-                  end_at(number), end_at(other));
+      for (int rail = 0; rail < rails_; ++rail) {
+        const int leader = arrival ? other : number;
+        const Chunk& chunk = plan_->chunks[static_cast<std::size_t>(leader * rails_ + rail)];
+        machines_.send({.from = number,
+                        .to = other,
+                        .rail = rail,
+                        .bytes = static_cast<double>(rounds_.bytes_of(chunk, round)),
+                        .arrival = arrival,
+                        .round = round});
+      }
     }
-  }
-
-  [[nodiscard]] double bytes_led_by(int host, std::size_t round) const {
-    double bytes = 0;
-    for (int rail = 0; rail < kRanksOfHost; ++rail) {
-      const auto chunk = static_cast<std::size_t>(host * kRanksOfHost + rail);
-      bytes += static_cast<double>(rounds_.bytes_of(plan_->chunks[chunk], round));
-    }
-    return bytes;
   }
 
   const topology::GroupLayout& layout_;
+  const int rails_;  ///< of each host
   Clock clock_;
-  Wires wires_;
+  Hosts machines_;
+  double bundle_bytes_ = 0;  ///< of one host's mailboxes
+  std::vector<Relay> relays_;
   const ChunkPlan* plan_ = nullptr;
   ScheduleRounds rounds_;
   std::vector<Host> hosts_;
@@ -221,11 +318,13 @@ void print(const char* collective, int hosts, std::size_t bytes, double seconds,
 }
 
 void simulate(int hosts, const Network& network) {
-  const topology::GroupLayout layout = layout_of(hosts);
+  const topology::GroupLayout layout = layout_of(hosts, network.ranks_of_host);
   const double share = static_cast<double>(hosts - 1) / hosts / network.bytes_per_s;
-  const double steps = std::ceil(std::log2(hosts)) * network.latency_s;
+  // A step takes the latency, and a message's time at either end.
+  const double step = network.latency_s + 2 * network.message_s;
+  const double steps = std::ceil(std::log2(hosts)) * step;
   print("all_reduce", hosts, 8, Simulation(layout, network).check(8), steps);
-  for (const std::size_t megabytes : {1, 16, 64, 256}) {
+  for (const std::size_t megabytes : {1, 4, 16, 64, 256}) {
     const std::size_t bytes = megabytes << 20;
     Simulation sum(layout, network);
     const ChunkPlan sums{.arrival = Arrival::kSum,
@@ -249,13 +348,19 @@ void simulate(int hosts, const Network& network) {
 int main(int argc, char** argv) {
   std::vector<double> numbers;
   for (int i = 1; i < argc; ++i) numbers.push_back(std::atof(argv[i]));
-  if (numbers.size() != 3 || numbers[0] <= 0) {
-    std::fprintf(stderr, "usage: simulate_schedules GBIT_PER_SECOND LATENCY_US MESSAGE_US\n");
+  constexpr std::size_t kOfNetwork = 4;
+  if (numbers.size() <= kOfNetwork || numbers[0] <= 0) {
+    std::fprintf(stderr,
+                 "usage: simulate_schedules GBIT_PER_SECOND LATENCY_US MESSAGE_US RANKS_OF_HOST "
+                 "HOSTS...\n");
     return 2;
   }
   const smp::collectives::Network network{.bytes_per_s = numbers[0] * 1e9 / 8,
                                           .latency_s = numbers[1] * 1e-6,
-                                          .message_s = numbers[2] * 1e-6};
-  for (const int hosts : {2, 4, 8, 16, 32, 64, 128}) smp::collectives::simulate(hosts, network);
+                                          .message_s = numbers[2] * 1e-6,
+                                          .ranks_of_host = static_cast<int>(numbers[3])};
+  for (std::size_t i = kOfNetwork; i < numbers.size(); ++i) {
+    smp::collectives::simulate(static_cast<int>(numbers[i]), network);
+  }
   return 0;
 }
