@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher on 8 to 128 hosts of 8 ranks, all of them namespaces of this machine: start and end
-of a job, of one whose rank fails, of one that loses a host, and of one that is stopped."""
+"""The launcher on 8 and 32 hosts of 8 ranks, which two cores bear, namespaces of this machine:
+start and end of a job, of one whose rank fails, of one that loses a host, and of one that is
+stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from host_load import Load
 from jobs import job_environment, train_binary, trees_folder
 from many_hosts import ManyHosts
 
-SIZES = {8: 3, 32: 2, 128: 2}  # hosts, and how often
+SIZES = {8: 3, 32: 2}  # hosts, and how often
 RANKS_EACH = 8
 PLANNED = 1024
 LONGER, DESCRIPTORS, LOSS_SECONDS = 4, 1024, 30
