@@ -320,9 +320,7 @@ void print(const char* collective, int hosts, std::size_t bytes, double seconds,
 void simulate(int hosts, const Network& network) {
   const topology::GroupLayout layout = layout_of(hosts, network.ranks_of_host);
   const double share = static_cast<double>(hosts - 1) / hosts / network.bytes_per_s;
-  // A step takes the latency, and a message's time at either end.
-  const double step = network.latency_s + 2 * network.message_s;
-  const double steps = std::ceil(std::log2(hosts)) * step;
+  const double steps = std::ceil(std::log2(hosts)) * network.latency_s;
   print("all_reduce", hosts, 8, Simulation(layout, network).check(8), steps);
   for (const std::size_t megabytes : {1, 4, 16, 64, 256}) {
     const std::size_t bytes = megabytes << 20;
