@@ -23,6 +23,8 @@ ARG PYTHON_LOCK=docker/locks/python.lock
 ARG OFFLINE=0
 # Address of a snapshot of Debian's archive, where the mirror has dropped locked versions.
 ARG APT_SNAPSHOT=
+# image: our programs are compiled in it; host: ci/build has compiled them (ci/image --compiled).
+ARG COMPILED_ON=image
 # 1: a Debian package in another version than debian.lock's fails the build.
 ARG STRICT_LOCK=0
 
@@ -137,11 +139,15 @@ COPY CMakeLists.txt pyproject.toml LICENSE /
 COPY opt_ml_layout /opt_ml_layout
 COPY entrypoint /entrypoint
 COPY smp_runtime /smp_runtime
-FROM toolchain AS build
+FROM toolchain AS build-image
 RUN --mount=type=bind,from=source,target=/src \
     --mount=type=bind,source=docker/build/compile.sh,target=/build/compile.sh \
+    --mount=type=bind,source=docker/build/install_programs.sh,target=/build/install_programs.sh \
     --mount=type=cache,id=smp-ccache,target=/root/.cache/ccache \
     /build/compile.sh /src /opt/venv /out
+FROM scratch AS build-host
+COPY build/programs/ /out/
+FROM build-${COMPILED_ON} AS build
 
 # --- cpp: to build training programs in C++, which the image then runs ------------------------
 FROM toolchain AS cpp

@@ -22,7 +22,7 @@ PROGRAM = "/usr/local/bin/digits"
 def trainer(docker: Docker, image: str) -> Iterator[str]:
     stage = f"smp-test-cpp:{uuid.uuid4().hex[:12]}"
     built = subprocess.run(
-        [ROOT / "ci/image", "--target", "cpp", "--tag", stage],
+        [ROOT / "ci/image", "--compiled", "--target", "cpp", "--tag", stage],
         capture_output=True,
         text=True,
         timeout=3600,
