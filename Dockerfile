@@ -6,6 +6,7 @@
 #       │                                          ├► cpp: build, to compile programs in
 #       │                                          └► devtools ─► test, dev
 #       └► efa: AWS's network, when asked for ──────────────────────► ┘
+#   build: compiled in the toolchain, or by ci/build (ci/image --compiled)
 #   packages, wheelhouse: what a build without network needs (ci/vendor)
 #   test: the tests that need no second process, as a build step; dev: to work in
 #
