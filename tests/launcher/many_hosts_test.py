@@ -8,7 +8,7 @@ import signal
 import cluster
 import pytest
 from host_load import Load
-from many_hosts import ManyHosts
+from many_hosts_job import ManyHosts
 
 pytestmark = [
     pytest.mark.long,

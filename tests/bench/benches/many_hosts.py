@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "launcher"))
 import cluster
 from host_load import Load
 from jobs import job_environment, train_binary, trees_folder
-from many_hosts import ManyHosts
+from many_hosts_job import ManyHosts
 
 SIZES = {8: 3, 32: 2}  # hosts, and how often
 RANKS_EACH = 8
