@@ -140,7 +140,8 @@ def _changes(answer: Answer) -> list[str]:
 
 
 def _explained(row: Answer) -> list[str]:
-    times = {what: seconds for what, seconds in row["times"].items() if seconds > 0}
+    longest = sorted(row["times"].items(), key=lambda part: part[1], reverse=True)
+    times = {what: seconds for what, seconds in longest if seconds > 0}
     memory = {what: size for what, size in row["memory"].items() if size > 0}
     return [
         *_table([row]),
