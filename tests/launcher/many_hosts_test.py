@@ -39,7 +39,7 @@ def test_a_rank_that_fails_ends_many_hosts_and_is_named_on_each(folder):
         job.open_gate()
         results = job.finish()
 
-    assert [result.code for result in results] == [3] * HOSTS, results[0].err
+    assert [result.code for result in results] == [1] * HOSTS, results[0].err
     assert all(f"rank {RANKS - 1}" in result.tree.failure for result in results)
 
 
