@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kIndent = 2;
-constexpr int kMostHosts = 1000;
+constexpr int kMostHosts = 1024;
 
 std::vector<std::string> host_names(int count) {
   std::vector<std::string> names;
