@@ -55,8 +55,7 @@ std::vector<std::string> suggestion_command(const JobConfig& job, const HostFact
       throw smp::ConfigError(
           "--suggest: the job's resourceconfig.json names no instance type; give --instance-type "
           "TYPE, such as ml.p4d.24xlarge, or --measured FILE, which train --check --json writes, "
-          "or "
-          "the report of an earlier job of the script");
+          "or the report of an earlier job of the script");
     }
     give("--instance-type", type);
     if (runner.starts_ranks()) give("--processes", std::to_string(runner.processes_per_host));

@@ -52,9 +52,9 @@ struct JobRecord {
 };
 
 /// From folders of records, and among them files in the format of SMP_METRICS and one that is named
-/// suggestion.json. Files that were last
-/// written before `since` are an earlier job's and left out. Files of several jobs: the newest
-/// counts, the others are a problem. Throws ConfigError where there is no record at all.
+/// suggestion.json. Files that were last written before `since` are an earlier job's and left out.
+/// Files of several jobs: the newest counts, the others are a problem. Throws ConfigError where
+/// there is no record at all.
 JobRecord read_job_record(
     std::span<const std::filesystem::path> places,
     std::filesystem::file_time_type since = std::filesystem::file_time_type::min());

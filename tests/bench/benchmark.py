@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,18 @@ def run_ranks(
     if done.returncode != 0 or len(results) != 1:
         raise SystemExit(f"ci/bench: {job} failed:\n{done.stdout}{done.stderr}")
     return json.loads(results[0].removeprefix("RESULT "))
+
+
+def timed_saves(job: str, rounds: int) -> tuple[dict[str, float], list[tuple[str, ...]]]:
+    """Medians, in seconds by their names, and a table of what one rank of `job` tells by the clock
+    of tests/bench/jobs/save_clock.py."""
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        told = run_ranks(1, job, Path(folder), rounds)
+    times: dict[str, list[float]] = told["seconds"]
+    # The first save gets its memory from the system, as a copy does; later ones keep it.
+    middles = {name: middle(seconds) for name, seconds in times.items()}
+    rows: list[tuple[str, ...]] = [(f"{told['bytes'] / 1e9:.1f} GB, ms", "median (min-max)")]
+    return middles, rows + [(name, spread(seconds)) for name, seconds in times.items()]
 
 
 def test_program(name: str) -> Path:

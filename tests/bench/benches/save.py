@@ -6,10 +6,7 @@ asynchronous save."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-from benchmark import ROOT, Result, middle, run_ranks, spread
+from benchmark import Result, timed_saves
 
 ROUNDS = 3
 COPY, SHARE, BESIDE, DISK = 1.2, 0.05, 1.05, 1.25
@@ -25,13 +22,7 @@ GOALS = {
 
 
 def run() -> list[Result]:
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        told = run_ranks(1, "save_job.py", Path(folder), ROUNDS)
-    times = told["seconds"]
-    # The first save gets its memory from the system, as a copy does; later ones keep it.
-    middles = {name: middle(seconds) for name, seconds in times.items()}
-    rows = [(f"{told['bytes'] / 1e9:.1f} GB, ms", "median (min-max)")]
-    rows += [(name, spread(seconds)) for name, seconds in times.items()]
+    middles, rows = timed_saves("save_job.py", ROUNDS)
     pairs = [
         ("save-share", "stall", "save", SHARE),
         ("save-beside", "step beside ours", "step alone", BESIDE),

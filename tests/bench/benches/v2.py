@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from benchmark import ROOT, Result, middle, run_ranks, spread
+from benchmark import Result, middle, run_ranks, spread, timed_saves
 from wire import RATE_MBIT, Layout, run_job
 
 LAYOUT = Layout(2, 2)
@@ -39,13 +39,7 @@ def step(name: str, degree: int, limit: float, goal: str) -> Result:
 
 
 def saves() -> list[Result]:
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        told = run_ranks(1, "v2_save_job.py", Path(folder), ROUNDS)
-    times = told["seconds"]
-    # The first save gets its memory from the system, as a copy does; later ones keep it.
-    middles = {name: middle(seconds) for name, seconds in times.items()}
-    rows = [(f"{told['bytes'] / 1e9:.1f} GB, ms", "median (min-max)")]
-    rows += [(name, spread(seconds)) for name, seconds in times.items()]
+    middles, rows = timed_saves("v2_save_job.py", ROUNDS)
     alone, beside = middles["step alone"], middles["step beside"]
     return [
         Result("v2-save", middles["stall"], middles["copy"], STALL, STALL_GOAL, rows),

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
+
 
 class Clock:
     """Seconds of each thing by name, of every round."""
@@ -23,6 +25,17 @@ class Clock:
 
     def add(self, name: str, *seconds: float) -> None:
         self.seconds.setdefault(name, []).extend(seconds)
+
+    def copy_and_steps(
+        self, state: Callable[[], list[torch.Tensor]], step: Callable[[], object]
+    ) -> None:
+        """Times what saves are compared with: a copy of the state, and steps without a save."""
+        with self.timed("copy"):
+            copies = [tensor.clone() for tensor in state()]
+        del copies
+        for _ in range(3):
+            with self.timed("step alone"):
+                step()
 
     def steps_beside(
         self, name: str, step: Callable[[], object], is_done: Callable[[], bool]

@@ -72,12 +72,7 @@ def read_plainly(checkpoint: Path) -> None:
 
 def run(job: Job, number: int, size: int) -> None:
     write_plainly(job.folder, size)
-    with CLOCK.timed("copy"):
-        copies = [tensor.clone() for tensor in job.state()]
-    del copies
-    for _ in range(3):
-        with CLOCK.timed("step alone"):
-            job.step()
+    CLOCK.copy_and_steps(job.state, job.step)
 
     ours = job.folder / "ours"
     with CLOCK.timed("stall"):

@@ -61,7 +61,7 @@ class State:
     random_seed = _Setting()
 
     compares_batches: bool
-    """Whether the first batches of the ranks of a tensor-parallel group are compared."""
+    """True where the first batches of the ranks of a tensor-parallel group are compared."""
     written: dict[str, int | bool]
     native_shard_degree: int | None
     """Ranks over which the script's own strategy shards, where no key says it; seen when FSDP wraps
